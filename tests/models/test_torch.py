@@ -39,7 +39,7 @@ import likewise
 from likewise.contracts.models import Kind
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
 from likewise.registry import describe_model
-from planting import expect, here, script
+from planting import codes, expect, here, script
 
 CODE = """
 import torch
@@ -501,11 +501,29 @@ def test_what_is_no_tensor_is_refused_unless_it_is_left_out():
             expect(data_only.check(Cached(cache).eval(), candidate, arrays, ignore=["cache"]), outcome)
 
 
-def test_a_number_for_a_whole_batch_is_no_answer_for_rows():
+def test_a_number_for_a_whole_call_beside_answers_for_rows_is_compared_call_by_call():
     assert answers(Nested("scalar"), x=normal(4, 2))["temperature"] == 0.5
     arrays = {"x": normal(40, 2)}
-    report = data_only.check(Nested("scalar"), Nested("scalar"), arrays)
-    expect(report, "INCONCLUSIVE", "a single number in output 'temperature'", "--batch-axis temperature:none")
+    reference = Nested("scalar")
+    report = data_only.check(reference, Nested("scalar"), arrays)
+    expect(report, "PASS", "40 rows agree")
+    assert next(output for output in report.comparison.outputs if output.name == "temperature").pair.per_call
+    assert "constant-output" not in codes(report, "warning")
+
+    class Other(nn.Module):
+        def __init__(self, temperature):
+            super().__init__()
+            self.temperature = temperature
+
+        def forward(self, x):
+            given = reference(x)
+            return {**given, "temperature": self.temperature(given["temperature"], x)}
+
+    colder = Other(lambda known, x: known - 0.01).eval()
+    expect(data_only.check(reference, colder, arrays), "FAIL", "all 40 rows differ")
+    for_rows = Other(lambda known, x: torch.full((len(x),), known)).eval()
+    expect(data_only.check(reference, for_rows, arrays), "INCONCLUSIVE", "a single number", "temperature:none")
+    expect(data_only.check(for_rows, reference, arrays), "FAIL", "the candidate", "a single number")
 
 
 def test_a_loss_beside_answers_for_rows_does_not_cost_the_rows():
@@ -521,10 +539,10 @@ def test_a_loss_beside_answers_for_rows_does_not_cost_the_rows():
 
     arrays = {"x": normal(40, 2)}
     reference, candidate = Trained(0).eval(), Trained(1).eval()
-    for options in ({"batch_axis": "output.1:none"}, {"ignore": ["output.1"]}):
+    for options in ({}, {"batch_axis": "output.1:none"}, {"ignore": ["output.1"]}):
         expect(data_only.check(reference, candidate, arrays, **options), "FAIL", "at batch size 1: all 16 rows differ")
         expect(data_only.check(reference, Trained(0).eval(), arrays, **options), "PASS", "40 rows agree")
-    expect(data_only.check(reference, candidate, arrays), "INCONCLUSIVE", "--batch-axis output.1:none")
+    assert "reference-batch" not in codes(data_only.check(reference, Trained(0).eval(), arrays), "warning")
 
 
 @pytest.mark.parametrize("name", ["perceptron", "lstm", "image"])

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -41,9 +42,18 @@ class SingleAnswerError(RowCountError):
     code = "single-answer"
 
 
+class BesideRowsError(RowCountError):
+    """Beside answers for rows, a model gave one number for a whole call in some `outputs`, as a loss is."""
+
+    outputs: frozenset[str] = frozenset()
+
+
+_E = TypeVar("_E", bound=RowCountError)
+
+
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two models, open and ready to be fed."""
+    """One of the two models, open and ready to be fed; its `rowless` outputs are one number for a whole call."""
 
     name: str
     model: str
@@ -51,6 +61,7 @@ class Side:
     feed: Feed
     outputs: frozenset[str] | None = None
     ignored: frozenset[str] = frozenset()
+    rowless: frozenset[str] = frozenset()
 
     @property
     def fixed_batch(self) -> int | None:
@@ -117,6 +128,15 @@ def answers(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str
     return joined(side, parts), casts
 
 
+def answered(side: Side, first: Batch, size: int | None = None) -> tuple[Side, dict[str, Array]]:
+    """The first answers; where some of them are one number beside answers for rows, it stands for all of its call."""
+    try:
+        return side, answers(side, first, size)[0]
+    except BesideRowsError as error:
+        side = replace(side, rowless=error.outputs)
+        return side, answers(side, first, size)[0]
+
+
 def timed(side: Side, batch: Batch, size: int | None = None) -> tuple[dict[str, Array], tuple[Cast, ...], float]:
     """The same, and the seconds it took: where others keep the machine busy, those of the processor."""
     began, busy = time.perf_counter(), time.process_time()
@@ -130,24 +150,37 @@ def _answer_rows(side: Side, fed: Batch) -> Tensors:
     wanted = side.fixed_batch
     tensors = _call(side, _padded(side, fed, wanted) if wanted is not None and len(fed) < wanted else fed)
     expected = wanted or len(fed)
-    # Beside answers for rows, one number for all of them must not cost the rows: other batches are tried with these.
-    alone = side.name == "reference" and all(array.ndim == 0 for array in tensors.values())
-    tensors = {name: _counted(side, name, array, expected, alone=alone) for name, array in tensors.items()}
+    single = frozenset(name for name, array in tensors.items() if array.ndim == 0) - side.ignored
+    if single and len(single) == len(tensors):
+        alone = SingleAnswerError if side.name == "reference" else RowCountError
+        raise uncounted(side, min(single), (), expected, alone)
+    if single - side.rowless:
+        error = uncounted(side, min(single - side.rowless), (), expected, BesideRowsError)
+        error.outputs = single
+        raise error
+    tensors = {name: _counted(side, name, array, expected) for name, array in tensors.items()}
     return {name: array[: len(fed)] for name, array in tensors.items()} if wanted else tensors
 
 
-def _counted(side: Side, name: str, array: Array, expected: int, *, alone: bool) -> Array:
+def _counted(side: Side, name: str, array: Array, expected: int) -> Array:
     """The answers, if there is one a row; of an output that is left out, at least its name."""
-    if array.ndim > 0 and len(array) == expected:
+    if array.ndim == 0 and name in side.rowless:
+        return np.broadcast_to(array, (expected,))
+    if array.ndim > 0 and len(array) == expected and name not in side.rowless:
         return array
     if name in side.ignored:
         return np.zeros((expected, 0))
-    got = "a single number" if array.ndim == 0 else f"{len(array):,}"
-    raise (SingleAnswerError if alone else RowCountError)(
-        f"the {side.name} ({side.model}) was given {expected:,} rows and answered {got} in output {name!r}, "
-        f"of shape {array.shape}",
-        remedy=f"Every output needs one answer per row along its first axis; leave it out with --ignore {name}, or use "
-        f"--batch-axis {name}:none, or none where every call is one sample",
+    raise uncounted(side, name, array.shape, expected, RowCountError)
+
+
+def uncounted(side: Side, output: str, shape: tuple[int, ...], rows: int, kind: type[_E]) -> _E:
+    """Not one answer a row."""
+    got = f"{shape[0]:,}" if shape else "a single number"
+    return kind(
+        f"the {side.name} ({side.model}) was given {rows:,} rows and answered {got} in output {output!r}, "
+        f"of shape {shape}",
+        remedy=f"Every output needs one answer per row along its first axis; leave it out with --ignore {output}, or "
+        f"use --batch-axis {output}:none, or none where every call is one sample",
         side=side.name,
     )
 

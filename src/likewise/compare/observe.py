@@ -20,7 +20,7 @@ import numpy as np
 from likewise.compare import feed
 from likewise.compare import pair as pairing
 from likewise.compare.align import align, margin_of, type_of
-from likewise.compare.call import Side, answers, columns_used, merged_casts, settled
+from likewise.compare.call import Side, answered, answers, columns_used, merged_casts, settled, uncounted
 from likewise.compare.differences import (
     Constancy,
     asked_of,
@@ -149,6 +149,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
         overrides=plan.pair,
         ignore=plan.ignore,
     )
+    paired = _per_call(paired, reference_side, candidate_side, len(first))
     ignored = columns_used([ours, theirs], first.inputs)
     notes = [*ours.notes, *theirs.notes]
     if not first.stacked:
@@ -367,9 +368,9 @@ def paired(
         return aligned
     margin, noise = margin_of(spec, aligned, reference, candidate, tolerance)
     given = (reference[spec.reference], candidate[spec.candidate])
-    own = 0 if batch.stacked else 1
+    own = 0 if batch.stacked and not spec.per_call else 1
     ours, theirs = (
-        Form(type_of(array), array.ndim - own, None if own else axis, rows=batch.stacked)
+        Form(type_of(array), array.ndim - own, None if own else axis, rows=not own)
         for array, axis in zip(given, spec.row_axes, strict=True)
     )
     return Pair(spec, batch, *aligned, asked_of(tolerance, *aligned), margin, noise, nan_equal, (ours, theirs))
@@ -380,7 +381,8 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
     plan.tell("first rows", side.name, first)
     side, found = settled(side, first, plan.batch_size)
     try:
-        found = found or answers(side, first, plan.batch_size)[0]
+        if found is None:
+            side, found = answered(side, first, plan.batch_size)
     except ModelError as error:
         if len(first) > 1 and first.stacked and "--batch-size" not in error.remedy:
             refused = _refused_alone(side, first)
@@ -394,6 +396,18 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
         raise
     plan.tell("first rows", side.name, first, finished=True)
     return side, found
+
+
+def _per_call(paired: pairing.Pairing, ours: Side, theirs: Side, rows: int) -> pairing.Pairing:
+    """Marks the pairs that are one number for a whole call, which has to be the same call in both models."""
+    pairs = []
+    for spec in paired.pairs:
+        single = spec.reference in ours.rowless, spec.candidate in theirs.rowless
+        if any(single) and not (all(single) and ours.fixed_batch == theirs.fixed_batch):
+            side, output = (ours, spec.reference) if single[0] else (theirs, spec.candidate)
+            raise uncounted(side, output, (), rows, RowCountError)
+        pairs.append(replace(spec, per_call=True) if any(single) else spec)
+    return replace(paired, pairs=tuple(pairs))
 
 
 def _refused_alone(side: Side, first: Batch) -> int | None:

@@ -68,7 +68,8 @@ class PairSpec:
     `margin_kind`, and `scores` are the pairs that may explain why it changed. `other_follows`: of two columns the
     candidate gives the second, which is all there is to know while the first follows from it. `row_axes` is where
     the rows lie in the reference and in the candidate, where they tell. `column_for_vector`: (n, 1) stands for (n,),
-    as exporters of table models write it.
+    as exporters of table models write it. `per_call`: beside answers for rows, one number for a whole call, which
+    stands for all of its rows.
     """
 
     reference: str
@@ -86,6 +87,7 @@ class PairSpec:
     other_follows: bool = False
     row_axes: tuple[int | None, int | None] = (None, None)
     column_for_vector: bool = False
+    per_call: bool = False
 
     @property
     def name(self) -> str:

@@ -159,7 +159,7 @@ def _judge_form(case: Judgement, output: OutputFacts) -> None:
 def _judge_constancy(case: Judgement, output: OutputFacts) -> None:
     facts = output.details.get("closeness") or output.details.get("agreement") or {}
     constant = [side for side in ("reference", "candidate") if facts.get(f"constant_{side}")]
-    if not constant or not case.comparison.varied or case.comparison.rows < 2:
+    if not constant or not case.comparison.varied or case.comparison.rows < 2 or output.pair.per_call:
         return
     who = "both models give" if len(constant) == 2 else f"the {constant[0]} gives"
     case.warn(

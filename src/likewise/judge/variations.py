@@ -180,7 +180,7 @@ def _judge_reference(case: Judgement) -> None:
     for output in case.comparison.outputs:
         moved = [(facts, found) for facts in everything for found in facts.outputs if found.name == output.name]
         moved = [entry for entry in moved if entry[1].details.get("reference_drift", {}).get("rows_beyond")]
-        if not moved:
+        if not moved or output.pair.per_call:
             continue
         facts, worst = max(moved, key=lambda entry: entry[1].measures["reference_drift"])
         sizes = sorted({entry[0].size for entry in moved})
