@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 from scipy import special
 from sklearn import (
+    calibration,
     compose,
     ensemble,
     feature_selection,
+    frozen,
     impute,
     linear_model,
     model_selection,
@@ -142,6 +144,25 @@ def test_the_exponent_of_boosted_counts(loss: str, rows: Any, tmp_path: Path) ->
     narrow = rows.astype(np.float32)
     likewise.export(plain.fit(narrow, np.exp(target(rows) / 4)), narrow, tmp_path / "narrow.onnx", check=False)
     np.testing.assert_allclose(asked(tmp_path / "narrow.onnx", narrow)[0][:, 0], plain.predict(narrow), rtol=1e-6)
+
+
+def test_the_exponent_of_a_network_of_counts(rows: Any, tmp_path: Path) -> None:
+    """skl2onnx knows no such last layer."""
+    for loss in ("poisson", "squared_error"):
+        model = neural_network.MLPRegressor(hidden_layer_sizes=(4,), loss=loss, max_iter=20, random_state=0)
+        model.fit(rows / 1000, np.exp(target(rows) / 4))
+        likewise.export(model, rows / 1000, tmp_path / "model.onnx", double=True, check=False)
+        agree(model, rows / 1000, tmp_path / "model.onnx")
+
+
+def test_what_is_frozen_is_exported_as_what_it_holds(rows: Any, tmp_path: Path) -> None:
+    scaler = frozen.FrozenEstimator(preprocessing.StandardScaler().fit(rows))
+    inner = frozen.FrozenEstimator(linear_model.LogisticRegression().fit(rows, target(rows, 2)))
+    behind = pipeline.make_pipeline(scaler, linear_model.LogisticRegression())
+    for model in (inner, behind, calibration.CalibratedClassifierCV(inner)):
+        model.fit(rows, target(rows, 2))
+        likewise.export(model, rows, tmp_path / "model.onnx", double=True, check=False)
+        agree(model, rows, tmp_path / "model.onnx")
 
 
 def test_trees_decide_in_float64_at_their_thresholds(rows: Any, tmp_path: Path) -> None:

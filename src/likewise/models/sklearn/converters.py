@@ -6,6 +6,7 @@ What it rounds to float32 on the way into a graph is kept here as it was, so tha
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import field
 from functools import partial
 from inspect import signature
@@ -144,6 +145,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
     from sklearn.ensemble import HistGradientBoostingRegressor, IsolationForest
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
+    from sklearn.neural_network import MLPRegressor
     from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, PowerTransformer
     from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR, OneClassSVM
 
@@ -155,6 +157,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         OrdinalEncoder: encoders.ordinal,
         **dict.fromkeys(_thresholded(), _threshold),
         HistGradientBoostingRegressor: partial(_boosted_regressor, double=double),
+        MLPRegressor: _network,
     }
     in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
@@ -399,6 +402,18 @@ def _boosted_regressor(write: Writing, *, double: bool) -> None:
     registered = get_converter(write.operator.type)
     answer = write.first_made_by(_in_full(registered) if double else registered)
     write.into(0, write("Exp", answer) if write.step._loss.link.inverse(0.0) == 1.0 else answer)
+
+
+def _network(write: Writing) -> None:
+    """The last layer of `poisson` gives a logarithm, for which skl2onnx has no activation."""
+    if write.step.out_activation_ != "exp":
+        write.as_registered(write.operator.type)
+        return
+    from skl2onnx.common._registration import get_converter
+
+    write.operator.raw_operator = before = copy(write.step)
+    before.out_activation_ = "identity"
+    write.into(0, write("Exp", write.first_made_by(get_converter(write.operator.type))))
 
 
 def _isolation_forest(write: Writing) -> None:

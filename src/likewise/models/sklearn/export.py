@@ -93,8 +93,10 @@ def _as_the_converter_takes_it(model: Any, path: str = "") -> tuple[Any, tuple[s
 
     ONNX strings cannot be missing, so a missing value is fed as the empty string. A pipeline that was taught
     to fill or to encode missing text has to look for that instead. ONNX has no sparse tables: what a step would
-    give as one, it gives in full.
+    give as one, it gives in full. What is frozen answers as what it holds.
     """
+    if type(model).__name__ == "FrozenEstimator":
+        return _as_the_converter_takes_it(model.estimator, path)
     of_text: list[str] = []
 
     def inside(part: Part) -> Any:
