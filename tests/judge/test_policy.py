@@ -45,6 +45,8 @@ def check(candidate, **options):
         ({"confidence": 1.0}, ("--confidence is 1.0",)),
         ({"max_failure_rate": 0.0}, ("--max-failure-rate is 0.0",)),
         ({"samples": 0}, ("--samples is 0",)),
+        ({"samples": 10**20}, ("--samples is 1000", "no data has so many rows")),
+        ({"batch_size": 10**20}, ("--batch-size is 1000",)),
         ({"batch_size": -1}, ("--batch-size is -1",)),
         ({"batch_sizes": (1, 0)}, ("--batch-sizes",)),
         ({"sample": "last"}, ("'last'",)),

@@ -49,6 +49,9 @@ POLICY = (
 FORMATS = tuple(name for name in modules("report.formats") if name not in ("json", "terminal"))
 """Formats that a report is written in beside JSON."""
 
+MOST_ROWS = 2**53
+"""More than any data has, and few enough for every number that is worked out with them."""
+
 MOST_WORKERS = 1024
 """Processes of one gate: a configuration of somebody else's could ask for more than a machine has room for."""
 
@@ -141,6 +144,9 @@ class Settings:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise UsageError(f"--{name.replace('_', '-')} is {value}", remedy="Give a number above zero")
+        for name, rows in (("samples", self.samples), ("batch-size", self.batch_size)):
+            if rows is not None and rows > MOST_ROWS:
+                raise UsageError(f"--{name} is {rows}", remedy="Give fewer: no data has so many rows")
         if self.workers > MOST_WORKERS:
             raise UsageError(f"--workers is {self.workers:,}", remedy=f"Give at most {MOST_WORKERS}")
         if self.timeout is not None and not self.timeout >= 0:
