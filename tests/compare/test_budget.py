@@ -21,6 +21,7 @@ from likewise.registry import extensions
 from likewise.report import render
 from likewise.report.formats.json import EXTENSION as JSON
 from likewise.report.formats.json import loads
+from likewise.tasks.amounts import seconds_or_times
 from likewise.tasks.settings import load_gates
 from planting import codes, expect
 
@@ -278,6 +279,6 @@ def test_a_configuration_says_it_too(tmp_path):
     gate = '[gates.{0}]\nreference = "a.onnx"\ncandidate = "b.onnx"\ndata = "c.npz"\n{1}\n'
     file.write_text(gate.format("a", 'beside_budget = "2x"') + gate.format("b", "beside_budget = 90\nthorough = true"))
     gates = load_gates(file)
-    assert gates["a"].seconds_or_times() == (0.0, 2.0)
-    assert gates["b"].seconds_or_times() == (90.0, 0.0)
+    assert seconds_or_times(gates["a"].beside_budget) == (0.0, 2.0)
+    assert seconds_or_times(gates["b"].beside_budget) == (90.0, 0.0)
     assert gates["b"].thorough

@@ -310,6 +310,11 @@ gate_timeout_option = _stacked(
     ),
     sandbox_option,
 )
+memory_option = click.option(
+    "--memory",
+    metavar="SIZE",
+    help="What the search for causes may take beyond what the comparison took, such as 500MB.  [default: 2GB]",
+)
 explain_options = _stacked(
     click.option(
         "--explain-budget",
@@ -317,6 +322,7 @@ explain_options = _stacked(
         metavar="TIME",
         help="Look for the cause of a failure for at most this long, such as 30s or 2m.  [default: 30s]",
     ),
+    memory_option,
     click.option("--no-explain", is_flag=True, help="Judge only."),
 )
 

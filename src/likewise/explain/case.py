@@ -28,6 +28,7 @@ from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
 from likewise.explain.clock import Clock
 from likewise.models.onnx import edits
+from likewise.models.remote import resident
 from likewise.registry import adapter, open_model
 
 if TYPE_CHECKING:
@@ -59,11 +60,15 @@ def made_once(make: Callable[Concatenate[Case, Rest], Known]) -> Callable[Concat
     return known
 
 
+MEMORY = 2 * 2**30
+"""Bytes, where nobody says otherwise: half of what the smallest of usual CI machines has."""
+
+OUT_OF_MEMORY = "the memory for explaining is used up (--memory)"
 OUT_OF_TIME = "the time for explaining is used up"
 
 
 class OutOfTimeError(LikewiseError):
-    """The budget of the investigation is used up."""
+    """The budget of the investigation is used up, or what it may hold."""
 
     code = "out-of-time"
 
@@ -148,7 +153,8 @@ class Case:
     `sample`, `reference` and `candidate` are None where the models could not be opened, fed or paired:
     then only `comparison` and what the files themselves say can be looked at. `call_rows` is how many rows the run
     asked in a call, where that was its choice: a network takes far more memory for all rows of the sample at once.
-    `deadline` is by the case's own `clock`.
+    `deadline` is by the case's own `clock`. `memory` is what the search may take beyond what was taken `before`
+    it, in bytes: what it holds at a time is cut to that.
     """
 
     plan: Plan
@@ -164,14 +170,33 @@ class Case:
     call_rows: int | None = None
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
+    memory: int = MEMORY
+    before: int = field(default_factory=lambda: resident() or 0)
+
+    @property
+    def held(self) -> int:
+        """Bytes of inner values, or of answers, that are held at once, of either side."""
+        return self.memory // 32
+
+    @property
+    def looked_at(self) -> int:
+        """Bytes of inner values of one graph that are looked at in all, window by window."""
+        return self.memory // 8
+
+    @property
+    def largest_copy(self) -> int:
+        """Bytes of a model beyond which no changed copies of it are made."""
+        return self.memory // 4
 
     def seconds_left(self) -> float:
         return self.deadline - self.clock.now()
 
     def require_time(self) -> None:
-        """Stop the probe that asks when the budget is used up."""
+        """Stop the probe that asks when the budget is used up, or what it may hold."""
         if self.seconds_left() <= 0:
             raise OutOfTimeError(OUT_OF_TIME, remedy="Give more with --explain-budget")
+        if (resident() or 0) - self.before > self.memory:
+            raise OutOfTimeError(OUT_OF_MEMORY, remedy="Give more with --memory")
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
@@ -203,7 +228,7 @@ class Case:
     @made_once
     def editable(self, side: str = "candidate") -> ModelProto | None:
         """A side's graph in the form that experiments start from: nodes named, functions written out. Copy it."""
-        return edits.editable(self.graph(side))
+        return edits.editable(self.graph(side), self.largest_copy)
 
     @made_once
     def tensor_types(self, side: str = "candidate") -> dict[str, int]:

@@ -254,9 +254,6 @@ def places_of_steps(
     return found
 
 
-WINDOW = 64 * 2**20
-"""Bytes of inner values that are held at once, of either side."""
-
 TENSORS = 128
 """Tensors that are asked for at once where their sizes are not known yet: those of an image may be megabytes each."""
 
@@ -366,7 +363,7 @@ def measured(
     introduced: dict[int, float] = {}
     inherited: dict[int, float] = {}
     together: dict[int, tuple[int, ...]] = {}
-    for window in _windows(cones, sizes):
+    for window in _windows(cones, sizes, case.held):
         sources = {name for cone in window for name in cone.sources}
         theirs = inside(case, "candidate", graph, sources, inputs)
         ours = beside.values(sources | {cone.tensor for cone in window if cone.tensor in given})
@@ -426,13 +423,13 @@ def _blamed(graph: Opened, cone: Cone, suspects: Collection[int]) -> list[int]:
     return [last]
 
 
-def _windows(cones: Sequence[Cone], sizes: Mapping[str, int]) -> Iterator[list[Cone]]:
+def _windows(cones: Sequence[Cone], sizes: Mapping[str, int], most: int) -> Iterator[list[Cone]]:
     """Parts whose values together stay within bounds, one after the other."""
     window: list[Cone] = []
     held = 0
     for cone in cones:
         needed = sum(sizes.get(name, 0) for name in (*cone.sources, cone.tensor))
-        if window and held + needed > WINDOW:
+        if window and held + needed > most:
             yield window
             window, held = [], 0
         window.append(cone)

@@ -23,12 +23,23 @@ from likewise.contracts.verdict import AT_LEAST, Outcome, Policy, Verdict
 from likewise.data.readers import joined, rebatched
 from likewise.errors import LikewiseError, one_line
 from likewise.explain import facts, locate, remedies
-from likewise.explain.case import OUT_OF_TIME, Case, Explained, OutOfTimeError, Probe, Sample, rows_agreeing
+from likewise.explain.case import (
+    MEMORY,
+    Case,
+    Explained,
+    OutOfTimeError,
+    Probe,
+    Sample,
+    rows_agreeing,
+)
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
-FAILING_ROWS, AGREEING_ROWS = 2_048, 6_144
-"""At most so many rows are looked at, of each."""
+FAILING_ROWS, AGREEING_ROWS, FEWEST = 2_048, 6_144, 2
+"""At most so many rows are looked at, of each, and fewer of wide answers: experiments copy them many times over."""
+
+INPUTS_COUNT = 1 / 8
+"""What a row is asked with is not copied so often."""
 
 SHARE_FOR_SAMPLE = 0.4
 """Of the budget, at most so much goes to finding rows."""
@@ -72,15 +83,16 @@ def explain(
     comparison: Comparison,
     policy: Policy,
     verdict: Verdict,
-    *,
     budget: float,
+    memory: int = MEMORY,
+    *,
     causes: Collection[str] = (),
 ) -> Investigation:
     """The causes of a failure, the best explanation first, and what was looked at; all causes, or only those named.
 
     The models are those of the session, and the rows those that the run has kept, where they are enough.
     """
-    case = Case(plan, comparison, verdict, budget, _tolerance(comparison, policy, verdict))
+    case = Case(plan, comparison, verdict, budget, _tolerance(comparison, policy, verdict), memory=memory)
     case.call_rows = None if plan.batch_size else max(ran.facts.batch_size.values(), default=None)
     notes = list(_open(case, session, ran, SHARE_FOR_SAMPLE * budget))
     case.deadline -= SHARE_FOR_GRAPH * budget
@@ -143,7 +155,7 @@ def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]
     case.reference, case.candidate = prepared.reference, prepared.candidate
     case.specs = tuple(case.as_judged(spec) for spec in prepared.pairing.pairs)
     try:
-        case.sample = _collect(case, _at_hand(case, ran, prepared), until)
+        case.sample = _collect(case, _at_hand(case, ran, prepared), _most_rows(case, prepared), until)
     except LikewiseError as error:
         yield f"nothing that needs answers{_unless_told(case, error.message)}"
 
@@ -196,13 +208,20 @@ def _batch_tells(comparison: Comparison) -> bool:
     return not swept or any(not facts.outputs or facts.reference for facts in swept) or any(moves)
 
 
-def _chunks(case: Case, at_hand: list[Head] | None) -> Iterator[Head]:
+def _most_rows(case: Case, prepared: Prepared) -> tuple[int, int]:
+    """How many failing and agreeing rows are looked at."""
+    a_row = max(prepared.answer_bytes, int(INPUTS_COUNT * prepared.row_bytes), 1)
+    half = max(FEWEST, case.held // a_row // 2)
+    return min(FAILING_ROWS, half), min(AGREEING_ROWS, half)
+
+
+def _chunks(case: Case, at_hand: list[Head] | None, size: int) -> Iterator[Head]:
     """Rows with the answers of both models; nobody is asked about what is known."""
     if at_hand is not None and not _batch_tells(case.comparison):
         yield from at_hand
         return
-    kept = None if at_hand is None else rebatched((head.batch for head in at_hand), CHUNK_ROWS)
-    for chunk in kept or case.plan.source.batches(CHUNK_ROWS):
+    kept = None if at_hand is None else rebatched((head.batch for head in at_hand), size)
+    for chunk in kept or case.plan.source.batches(size):
         yield _answered(case, chunk)
 
 
@@ -214,15 +233,18 @@ def _answered(case: Case, chunk: Batch) -> Head:
     return Head(chunk, ours, theirs)
 
 
-def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | None:
+def _collect(case: Case, at_hand: list[Head] | None, most: tuple[int, int], until: float) -> Sample | None:
     """Failing rows and agreeing ones, both bounded, and the worst rows of the run wherever they are."""
+    most_failing, most_agreeing = most
+    # In calls of as many rows as in the run: answers may depend on that.
+    size = min(CHUNK_ROWS, max(sum(most), case.call_rows or 1))
     parts: list[Head] = []
     failing = agreeing = 0
     complete = at_hand is None or sum(len(head.batch) for head in at_hand) == case.comparison.rows
     worst = {int(row["number"]) for output in case.comparison.outputs for row in output.worst_rows}
     # Where so few rows fail that the run has named them all, nothing is gained by looking for more.
     all_named = case.comparison.rows_beyond <= len(worst)
-    for chunk in _chunks(case, at_hand):
+    for chunk in _chunks(case, at_hand, size):
         beyond = ~case.agreeing(chunk.batch, chunk.reference, chunk.candidate)
         if not chunk.batch.stacked:
             if beyond.any():
@@ -230,20 +252,21 @@ def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | N
                 complete = case.comparison.rows == 1
                 break
             continue
-        keep = np.flatnonzero(beyond)[: FAILING_ROWS - failing]
-        others = np.flatnonzero(~beyond)[: AGREEING_ROWS - agreeing]
+        keep = np.flatnonzero(beyond)[: most_failing - failing]
+        others = np.flatnonzero(~beyond)[: most_agreeing - agreeing]
         failing, agreeing = failing + len(keep), agreeing + len(others)
         complete = complete and len(keep) + len(others) == len(chunk.batch)
         parts.append(chunk.at(np.sort(np.concatenate([keep, others]))))
-        enough = at_hand is None and all_named and agreeing >= AGREEING_ROWS
-        if failing >= FAILING_ROWS or case.clock.now() > until or enough:
+        enough = at_hand is None and all_named and agreeing >= most_agreeing
+        if failing >= most_failing or case.clock.now() > until or enough:
             complete = False
             break
     if not parts:
         return None
     if parts[0].batch.stacked and (at_hand is None or failing < case.comparison.rows_beyond):
         there = {int(number) for part in parts for number in part.batch.rows.numbers}
-        parts.extend(_rows_by_number(case, sorted(worst - there), [*parts[0].batch.inputs], until))
+        missing = sorted(worst - there)[: sum(most)]
+        parts.extend(_rows_by_number(case, missing, [*parts[0].batch.inputs], size, until))
     batch = joined([part.batch for part in parts])
     reference, candidate = (
         {name: np.concatenate([answer[name] for answer in side]) for name in side[0]}
@@ -255,7 +278,9 @@ def _collect(case: Case, at_hand: list[Head] | None, until: float) -> Sample | N
     return Sample(batch, reference, candidate, known, ~rows_agreeing(pairs, len(batch)), complete)
 
 
-def _rows_by_number(case: Case, numbers: Sequence[int], columns: Sequence[str], until: float) -> Iterator[Head]:
+def _rows_by_number(
+    case: Case, numbers: Sequence[int], columns: Sequence[str], size: int, until: float
+) -> Iterator[Head]:
     """Single rows from further on in the data, with these columns: read there, and both models asked about them alone.
 
     The run may have left out columns that neither model takes.
@@ -263,7 +288,7 @@ def _rows_by_number(case: Case, numbers: Sequence[int], columns: Sequence[str], 
     wanted = np.array(numbers, dtype=np.int64)
     if not len(wanted):
         return
-    for chunk in case.plan.source.batches(16 * CHUNK_ROWS):
+    for chunk in case.plan.source.batches(16 * size):
         positions = np.flatnonzero(np.isin(chunk.rows.numbers, wanted))
         if len(positions):
             found = chunk.at(positions)
@@ -276,7 +301,7 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
     """Test every hypothesis that is worth it."""
     explained: list[Explained] = []
     excluded: list[str] = []
-    late: list[str] = []
+    late: dict[str, list[str]] = {}
     not_tested: list[str] = [f"anything but {', '.join(causes)}: it was not asked for"] if causes else []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
     likely = _suspected(case)
@@ -299,8 +324,8 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
             if not hypothesis.plausible(case):
                 continue
             found.extend(hypothesis.test(case))
-        except OutOfTimeError:
-            late.extend(hypothesis.causes)
+        except OutOfTimeError as error:
+            late.setdefault(error.message, []).extend(hypothesis.causes)
         except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
             not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
         else:
@@ -311,10 +336,9 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
         if any(_settles(case, entry) for entry in found):
             end = min(end, case.clock.now() + max(TIME_AFTER, case.clock.now() - began))
     case.deadline = end
-    if late:
-        not_tested.append(f"{', '.join(dict.fromkeys(late))}: {OUT_OF_TIME}")
+    not_tested += [f"{', '.join(dict.fromkeys(left))}: {why}" for why, left in late.items()]
     # A cause is out of the question when everything that looks for it has looked.
-    open_still = {entry.cause for entry in explained} | set(late)
+    open_still = {entry.cause for entry in explained}.union(*late.values())
     return explained, [cause for cause in excluded if cause not in open_still], not_tested
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.report import GraphEdge, GraphNode, GraphView, Place
 from likewise.errors import LikewiseError, ModelError, one_line
-from likewise.explain import counterparts, splice
+from likewise.explain import counterparts
 from likewise.explain.case import Case, Explained
 from likewise.explain.counterparts import Answer, Beside, Errors, Part, measured, opened, outlines
 from likewise.explain.first_wrong_step import first_wrong_step
@@ -72,7 +72,7 @@ def located(case: Case, best: Explained | None) -> Located:
     try:
         one = fed(case, "candidate", case.rows(failing_positions(case, 1)))
         values = outlines(case, "candidate", Opened.of(written, case.tensor_types()), one)
-        _, positions = _rows(case, values)
+        _, positions = _rows(case, values, case.looked_at)
         graph, rewritten = opened(case, "candidate", positions)
         reference = opened(case, "reference", positions)[0] if case.framework("reference") == "onnx" else None
         values = outlines(case, "candidate", graph, one) if rewritten else values
@@ -110,7 +110,7 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
     one = case.rows(failing_positions(case, 1))
     ours = outlines(case, "reference", reference, fed(case, "reference", one))
     pairs = counterparts.comparable(pairs, ours, found.values)
-    batch, positions = _rows(case, found.values)
+    batch, positions = _rows(case, found.values, case.looked_at)
     inputs = fed(case, "reference", batch)
 
     def values(names: Collection[str]) -> Mapping[str, Array]:
@@ -125,7 +125,7 @@ def _beside_graph(case: Case, found: Located, best: Explained | None) -> Located
 def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located:
     """A reference that is no graph: what its steps or modules give, and its answers."""
     graph = found.graph
-    batch, positions = _rows(case, found.values, most=counterparts.WINDOW)
+    batch, positions = _rows(case, found.values, case.held)
     parts = counterparts.parts_of(case, batch)
     places: dict[str, Part] = {}
     held: dict[str, list[int]] = {}
@@ -154,7 +154,7 @@ def _beside_parts(case: Case, found: Located, best: Explained | None) -> Located
     return _measured(case, found, beside, batch)
 
 
-def _rows(case: Case, values: Mapping[str, Array], most: int = splice.BYTES) -> tuple[Batch, Array]:
+def _rows(case: Case, values: Mapping[str, Array], most: int) -> tuple[Batch, Array]:
     """As many failing rows as stay within bounds; the runtime may keep all tensors, however few are read."""
     bytes_a_row = sum(array.nbytes for array in values.values())
     positions = failing_positions(case, min(ROWS, most // max(bytes_a_row, 1)))

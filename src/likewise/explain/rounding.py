@@ -34,9 +34,6 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 
-LARGEST_COPY = 512 * 2**20
-"""Bytes of a module beyond which no copy of it is made, or of a graph beyond which its weights are not written anew."""
-
 DEEPEST = 12
 """How far into what an estimator holds its numbers are looked for."""
 
@@ -52,7 +49,7 @@ def rounded(case: Case, dtype: str, *, clip: float | None = None) -> Any:
     if native is None:
         return None
     if framework == "torch":
-        return _rounded_module(native, dtype, clip)
+        return _rounded_module(case, native, dtype, clip)
     if framework == "onnx":
         return _rounded_graph(case, partial(_rounded_array, dtype=dtype, clip=clip))
     if framework == "sklearn":
@@ -66,10 +63,10 @@ def doubled(case: Case) -> Any:
     if native is None:
         return None
     if case.framework("reference") == "torch":
-        twin = copied_module(native)
+        twin = copied_module(native, case.largest_copy)
         return None if twin is None else twin.double()
     if case.framework("reference") == "onnx":
-        proto = edits.editable(case.graph("reference"))
+        proto = edits.editable(case.graph("reference"), case.largest_copy)
         if proto is None:
             return None
         found = widen.runnable(proto, widen.Widening(edits.tensor_types(proto)))
@@ -77,10 +74,10 @@ def doubled(case: Case) -> Any:
     return None
 
 
-def copied_module(module: Any) -> Any:
+def copied_module(module: Any, most: int = edits.LARGEST_COPY) -> Any:
     """A module of its own with the same weights; None where it is too large, or refuses to be copied."""
     size = sum(tensor.nbytes for tensor in module.state_dict().values() if hasattr(tensor, "nbytes"))
-    if size > LARGEST_COPY:
+    if size > most:
         return None
     try:
         return copy.deepcopy(module)
@@ -88,10 +85,10 @@ def copied_module(module: Any) -> Any:
         return None
 
 
-def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
+def _rounded_module(case: Case, module: Any, dtype: str, clip: float | None) -> Any:
     import torch
 
-    twin = copied_module(module)
+    twin = copied_module(module, case.largest_copy)
     if twin is None:
         return None
     kind = getattr(torch, dtype)
@@ -104,8 +101,8 @@ def _rounded_module(module: Any, dtype: str, clip: float | None) -> Any:
 
 
 def _rounded_graph(case: Case, change: Rounding) -> Any:
-    proto = edits.editable(case.graph("reference"))
-    if proto is None or describe.size(proto) > LARGEST_COPY:
+    proto = edits.editable(case.graph("reference"), case.largest_copy)
+    if proto is None or describe.size(proto) > case.largest_copy:
         return None
     inner = [graph for node in edits.all_nodes(proto.graph) for graph in edits.subgraphs(node)]
     for graph in (proto.graph, *inner):
@@ -370,13 +367,13 @@ SHORT = 14
 of their type's bits."""
 
 
-def half_steps(proto: ModelProto) -> dict[str, Array]:
+def half_steps(case: Case, proto: ModelProto) -> dict[str, Array]:
     """For every stored array of floats, how far each of its values may be from what it stands for.
 
     Nothing is known of a graph that is too large to have all its numbers written anew.
     """
     found: dict[str, Array] = {}
-    if describe.size(proto) > LARGEST_COPY:
+    if describe.size(proto) > case.largest_copy:
         return found
     for name, array in edits.constants(proto.graph).items():
         if array.dtype.name in ("float32", "float16", "bfloat16") and array.size:

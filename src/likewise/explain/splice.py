@@ -35,9 +35,6 @@ if TYPE_CHECKING:
 ROWS = 12
 """Failing rows that both graphs are run on."""
 
-BYTES = 256 * 2**20
-"""Values that are looked at in all, of one graph; those of a single row in any case."""
-
 CLOSE = (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)
 """How far a tensor may be from the reference's, as a part of it, to be taken for the same: the strictest that tells."""
 
@@ -128,8 +125,9 @@ def _as_it_answers(case: Case, proto: ModelProto) -> Twin | None:
         return None
     if found is None or not found[0].pairing.pairs or found[1].share < 1 - 1e-9:
         return None
-    written = edits.editable(proto)
-    assert written is not None
+    written = edits.editable(proto, case.largest_copy)
+    if written is None:
+        return None
     feed = found[0].candidate.feed
     layout = RowLayout(Model("onnx", written), describe.inputs(written), ())
 
@@ -340,7 +338,7 @@ def _looked_at(case: Case, graph: Opened) -> Batch:
     inputs = fed(case, "candidate", case.rows(failing_positions(case, 1)))
     windows = in_windows(case, "candidate", graph, inputs)
     bytes_a_row = sum(array.nbytes for seen in windows for array in seen.values())
-    return case.rows(failing_positions(case, int(np.clip(BYTES // max(bytes_a_row, 1), 1, ROWS))))
+    return case.rows(failing_positions(case, int(np.clip(case.looked_at // max(bytes_a_row, 1), 1, ROWS))))
 
 
 def _next(

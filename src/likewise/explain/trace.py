@@ -226,9 +226,6 @@ def seen_inside(
     return {name: seen[name] for name in names if name in seen}
 
 
-LARGEST_COPY = 512 * 2**20
-"""Bytes of a graph beyond which no changed copies of it are made."""
-
 MOST_VALUES = 20_000_000
 """Numbers of a step that are computed at most to measure an effect."""
 
@@ -250,12 +247,14 @@ def looked_into(case: Case, batch: Batch, *, apart_from: Collection[str] = ()) -
     Those that do not matter cost nothing: in a large network all of them together may not fit into memory.
     """
     proto = case.graph("candidate")
-    if proto is None or proto.ByteSize() > LARGEST_COPY:
+    if proto is None or proto.ByteSize() > case.largest_copy:
         return None
     nodes = proto.graph.node
     made_by = {name: node.op_type for node in nodes for name in node.output if name and name not in apart_from}
     with _values(case, made_by) as read:
-        found = read(batch)
+        one = read(batch.slice(0, 1))
+        fits = one is not None and len(batch) * sum(array.nbytes for array in one.values()) <= case.looked_at
+        found = read(batch) if fits else None
     if found is None:
         return None
     return Inside({name: array for name, array in found.items() if array.shape[:1] == (len(batch),)}, made_by)

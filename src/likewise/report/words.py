@@ -145,7 +145,9 @@ def share_told(diagnosis: Diagnosis, report: Report) -> str:
 def unexplained_told(found: Explanation) -> str:
     """Why there is no cause: nothing that was tried helps, or not everything was tried."""
     if found.not_tested:
-        return "not found, and not everything was tested; --explain-budget gives it more time."
+        room = any("--memory" in entry for entry in found.not_tested)
+        more = "--memory gives it more room" if room else "--explain-budget gives it more time"
+        return f"not found, and not everything was tested; {more}."
     return "none of the experiments explains it."
 
 

@@ -47,8 +47,10 @@ from likewise.models.confinement import in_force, tell
 from likewise.registry import describe_model, each, open_source
 from likewise.report import provenance, save
 from likewise.report.formats.json import loads
+from likewise.tasks.amounts import bytes_of, seconds_or_times
 from likewise.tasks.checkpoints import Kept, going_on
 from likewise.tasks.isolation import live
+from likewise.tasks.isolation.messages import EDGE, EXPLAINING, SHAPES
 from likewise.tasks.isolation.supervisor import CrashError, job_of, narrowed, supervise
 from likewise.tasks.judge import held_to_baseline
 from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats, with_places
@@ -58,9 +60,6 @@ if TYPE_CHECKING:
 
 QUANTIZED_FROM = "likewise.quantized_from"
 """Where a quantised ONNX file says, by SHA-256, which file it was made from."""
-
-EDGE, SHAPES, EXPLAINING = "edge suites", "shapes", "explaining"
-"""What may follow once the data was compared."""
 
 WHOLE_ROWS = 65_536
 """Rows that are asked in one call where a model gives no answer a row."""
@@ -313,7 +312,7 @@ class _Gate:
         wanted = ran.prepared is not None and not compared.stopped
         if wanted and ran.prepared is not None and ran.head is not None and not compared.incidents:
             if not self.settings.thorough:
-                least, times = self.settings.seconds_or_times()
+                least, times = seconds_or_times(self.settings.beside_budget)
                 told = self.settings.edge == "report"
                 room = variations.room(plan, ran, seconds=least, multiple=times, edge=told)
             if plan.batch_sizes != ():
@@ -399,7 +398,7 @@ class _Gate:
             stack.enter_context(warnings.catch_warnings())
             # What models say about changes that only experiments make is no news to anybody, and no reason to stop.
             warnings.simplefilter("ignore")
-            found = driver.explain(*asked, budget=settings.explain_budget, causes=settings.causes)
+            found = driver.explain(*asked, settings.explain_budget, bytes_of(settings.memory), causes=settings.causes)
         seconds = {**report.origin.run["seconds"], "explaining": round(time.perf_counter() - began, 3)}
         origin = replace(report.origin, run={**report.origin.run, "seconds": seconds})
         return replace(report, diagnoses=found.diagnoses, explanation=found.explanation, origin=origin), found

@@ -5,7 +5,6 @@ from __future__ import annotations
 import glob
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field, fields, replace
 from itertools import chain
@@ -23,6 +22,7 @@ from likewise.judge.policy import make_policy
 from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
 from likewise.registry import modules
+from likewise.tasks import amounts
 from likewise.tasks.own_files import FILE, place_of, require_own_files
 
 REPORT = "parity_report.json"
@@ -123,18 +123,8 @@ class Settings:
     address: str | None = None
     explain: bool = True
     explain_budget: float = 30.0
+    memory: str | int = "2GB"
     causes: tuple[str, ...] = ()
-
-    def seconds_or_times(self) -> tuple[float, float]:
-        """What may be spent beside the data: so many seconds, or so many times what the data took, if that is more."""
-        if self.beside_budget is None:
-            return 2.0, 1.0
-        found = re.fullmatch(r"(\d+\.?\d*|\.\d+)([smhx]?)", str(self.beside_budget).strip())
-        if found is None:
-            told = f"--beside-budget is {self.beside_budget!r}"
-            raise UsageError(told, remedy="Give a time such as 10s, or a multiple of what the data take such as 2x")
-        number, unit = float(found[1]), found[2]
-        return (0.0, number) if unit == "x" else (number * {"": 1, "s": 1, "m": 60, "h": 3600}[unit], 0.0)
 
     def policy(self) -> Policy:
         """What is acceptable; a usage error if it makes no sense."""
@@ -168,7 +158,8 @@ class Settings:
             from likewise.compare.variations.settings import settings_of
 
             settings_of(self.matrix)
-        self.seconds_or_times()
+        amounts.seconds_or_times(self.beside_budget)
+        amounts.bytes_of(self.memory)
         RowAxes.parse(self.batch_axis)
         require_no_secrets(self.data)
         require_baseline(self.baseline, max_worse=self.max_worse)

@@ -22,6 +22,7 @@ from likewise.cli import options
     metavar="TIME",
     help="Search for at most this long, such as 30s or 5m.  [default: 2m]",
 )
+@options.memory_option
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @options.debug_option
 @click.pass_context

@@ -26,6 +26,7 @@ from likewise.report.console import printable, quoted
     metavar="TIME",
     help="Look for causes for at most this long, such as 30s or 5m.  [default: 2m]",
 )
+@options.memory_option
 @click.option("--speed/--no-speed", "timed", default=True, help="Time both files on --data.  [default: speed]")
 @options.output_options(json="Print what was done and the report as JSON.", quiet="Print the outcome only.")
 @click.pass_context

@@ -6,14 +6,12 @@ are missing; rows, code and likewise itself must be where the actors are, under 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from likewise import errors
@@ -30,7 +28,7 @@ from likewise.contracts.models import Model
 from likewise.data.selection import Selection, Stratified
 from likewise.errors import LikewiseError, UnavailableError, UsageError, one_line
 from likewise.models.onnx.describe import EXTERNAL_DATA
-from likewise.models.remote import COURIERS, cores, packed, unpacked
+from likewise.models.remote import COURIERS, cores, packed, resident, unpacked
 
 ACTOR_BYTES = 200 << 20
 """What an actor takes beside the process in which its models are."""
@@ -136,17 +134,10 @@ def _needs(prepared: Prepared, models: Mapping[str, Model]) -> Needs:
     files = [shipped(models[side.name].target, tuple(side.runner.details.get(EXTERNAL_DATA, ()))) for side in sides]
     return Needs(
         cpus=max(1, min(round(share), cores())),
-        memory=ACTOR_BYTES + _resident(),
+        memory=ACTOR_BYTES + (resident() or ACTOR_BYTES),
         models=tuple({found.key: found for found in files if found is not None}.values()),
         folder=os.getcwd(),
     )
-
-
-def _resident() -> int:
-    """Bytes of memory that this process holds now."""
-    with contextlib.suppress(OSError, ValueError):
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return ACTOR_BYTES
 
 
 EXTENSION = RayEngine()

@@ -280,7 +280,7 @@ def _by_the_batch(case: Case) -> Explained | None:
     named = [name for name in norms if name in live]
     choices = [tuple(norms), tuple(named), *((name,) for name in norms[:MOST_NODES])]
     for some in experiment.searching(case, dict.fromkeys(choice for choice in choices if choice), patience=PATIENCE):
-        twin = _by_batch_statistics(module, some)
+        twin = _by_batch_statistics(case, module, some)
         # The rows of a call count: both are asked about all of them at once.
         changes = Change("reference", target=twin, whole=True), Change(whole=True)
         effect = None if twin is None else experiment.run(case, *changes)
@@ -299,8 +299,8 @@ def _by_the_batch(case: Case) -> Explained | None:
     return None
 
 
-def _by_batch_statistics(module: Any, norms: Sequence[str]) -> Any:
-    twin = rounding.copied_module(module)
+def _by_batch_statistics(case: Case, module: Any, norms: Sequence[str]) -> Any:
+    twin = rounding.copied_module(module, case.largest_copy)
     parts = {} if twin is None else dict(twin.named_modules())
     for name in norms if parts else ():
         # Without statistics of its own, a normalisation takes those of the batch, in eval mode too.

@@ -317,7 +317,12 @@ def beside(path: Path) -> list[str]:
 
 
 def _without_data(content: mmap.mmap, at: int, end: int, fields: list[int], path: Path) -> Iterator[bytes]:
-    """A message of the ONNX format in pieces, with a note in the place of what is large on this path of fields."""
+    """A message of the ONNX format in pieces, with a note in the place of what is large on this path of fields.
+
+    Of a field that comes twice the last counts, so the note comes last: a tensor that once lay in another file may say
+    behind its values that it does no more.
+    """
+    note = b""
     while at < end:
         begin = at
         key, at = _number(content, at)
@@ -328,14 +333,17 @@ def _without_data(content: mmap.mmap, at: int, end: int, fields: list[int], path
             size, at = _number(content, at)
         if size < 0 or at + size > end:
             raise ValueError("not a protobuf message")
+        last = key == fields[0] << 3 | 2 and len(fields) == 1
+        note = b"" if last else note
         if key != fields[0] << 3 | 2 or size < LARGE:
             yield content[begin : at + size]
         elif len(fields) > 1:
             inner = b"".join(_without_data(content, at, at + size, fields[1:], path))
             yield _written(key) + _written(len(inner)) + inner
         else:
-            yield _located(Path(path.name), at, size).SerializeToString()
+            note = _located(Path(path.name), at, size).SerializeToString()
         at += size
+    yield note
 
 
 def _number(content: mmap.mmap, at: int) -> tuple[int, int]:

@@ -31,11 +31,11 @@ LARGEST_COPY = 512 * 2**20
 """Bytes of a graph beyond which no changed copies of it are made."""
 
 
-def editable(proto: ModelProto | None) -> ModelProto | None:
+def editable(proto: ModelProto | None, most: int = LARGEST_COPY) -> ModelProto | None:
     """A copy that may be changed, its own functions written out; None where there is none or it is too large."""
     from onnx import inliner
 
-    if proto is None or proto.ByteSize() > LARGEST_COPY:
+    if proto is None or proto.ByteSize() > most:
         return None
     copy = copied(proto)
     if copy.functions:

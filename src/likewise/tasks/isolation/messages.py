@@ -31,6 +31,9 @@ PIECE = 1 << 16
 """Bytes of that output taken at a time: a line of it may have no end."""
 
 TEXT, COUNT, OPTIONAL = (str,), (int,), (type(None),)
+EDGE, SHAPES, EXPLAINING = "edge suites", "shapes", "explaining"
+"""What may follow once the data was compared."""
+
 KINDS: Mapping[str, Mapping[str, tuple[type, ...]]] = {
     "progress": {
         "phase": TEXT,

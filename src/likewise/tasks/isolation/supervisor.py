@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any
 from likewise.data.stores import is_stored
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.confinement import tell
-from likewise.models.remote import Process
+from likewise.models.remote import Process, resident
 from likewise.report.console import Pace, plain
+from likewise.tasks.amounts import bytes_of
 from likewise.tasks.isolation import starting
-from likewise.tasks.isolation.messages import AHEAD, CHECKPOINT, Message, Tail, read
+from likewise.tasks.isolation.messages import AHEAD, CHECKPOINT, EXPLAINING, Message, Tail, read
 from likewise.tasks.isolation.rooms import put_checkpoint, rooms
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ COPY = "rows"
 
 GRACE = 15.0
 """Seconds beyond its budget after which what follows a verdict is given up: a model call may be under way."""
+
+BEYOND = 2
+"""How many times what it may hold a search is let have: it looks at that between its experiments only."""
 
 DEAD, FINISHED = 5.0, 30.0
 """Seconds after the worker's end in which what it wrote last is waited for: it died, or says that it was done."""
@@ -182,6 +186,7 @@ def _follow(
     doing: dict[str, dict[str, Any]] = {}
     died: float | None = None
     confined = False
+    most: int | None = None
     while True:
         wait = 0.1 if deadline is None else max(0.0, min(0.1, deadline - time.monotonic()))
         try:
@@ -231,10 +236,13 @@ def _follow(
                 deadline = min((end for end in (asked, until) if end is not None), default=None)
                 # What has a time of its own may be silent for all of it.
                 silence = silence if until is None else None
+                most = _most_memory(worker, names) if message["before"] == EXPLAINING else None
             elif message["type"] == "result":
                 return message["result"]
             else:
                 raise _error(message, debug=debug)
+        if most is not None and (resident(worker.pid) or 0) > most:
+            raise CrashError(f"its memory (--memory) is used up: stopped {_where(doing, names)}")
         # Also of one that talks all the time.
         if deadline is not None and time.monotonic() >= deadline:
             limit = f"within {timeout:g} seconds" if timeout is not None else "in time"
@@ -243,6 +251,11 @@ def _follow(
                 remedy="Give it more time with --timeout, or fewer rows with --samples",
                 side=_side(doing),
             )
+
+
+def _most_memory(worker: Process, names: Mapping[str, Any]) -> int | None:
+    """Bytes at which a search for causes is given up, where it has not seen by itself that it holds too much."""
+    return None if "memory" not in names else (resident(worker.pid) or 0) + BEYOND * bytes_of(names["memory"])
 
 
 class _Silence:

@@ -28,7 +28,7 @@ from likewise.errors import LikewiseError, one_line
 from likewise.models import confinement, remote
 from likewise.models.remote import die_with_parent
 from likewise.registry import opener
-from likewise.tasks.isolation.messages import CHECKPOINT
+from likewise.tasks.isolation.messages import CHECKPOINT, EDGE, EXPLAINING, SHAPES
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -250,9 +250,9 @@ def _check(job: Mapping[str, Any], channel: Channel, noted: list[str]) -> dict[s
 
     def judged(report: Report, before: str) -> None:
         spent = report.origin.run["seconds"].get("total", 0.0)
-        within = {check.EXPLAINING: BUSY * settings.explain_budget, check.EDGE: HUNG + HUNG_TIMES * spent}.get(before)
+        within = {EXPLAINING: BUSY * settings.explain_budget, EDGE: HUNG + HUNG_TIMES * spent}.get(before)
         # Other lengths decide with the data: what is known before them is no verdict yet.
-        outcome = "" if before == check.SHAPES else str(report.outcome)
+        outcome = "" if before == SHAPES else str(report.outcome)
         written = render(complete(report), "json")
         channel.send(type="judged", result=written, before=before, within=within, outcome=outcome)
 
