@@ -20,6 +20,7 @@ from torch import nn
 import data_only
 from likewise.contracts.report import Place
 from likewise.explain import counterparts, facts
+from likewise.explain.case import Case
 from likewise.explain.counterparts import error
 from likewise.explain.locate import around, nodes_at
 from likewise.models.onnx import edits
@@ -301,7 +302,7 @@ def test_a_function_as_the_reference_leaves_only_the_answers_to_compare(no_hypot
 
 
 def test_a_graph_that_cannot_be_opened_up_is_told(monkeypatch, no_hypotheses):
-    monkeypatch.setattr(edits, "LARGEST_COPY", 10)
+    monkeypatch.setattr(Case, "largest_copy", 10)
     wrong = with_weight(exported_network(), "fc2.weight", one_entry_more)
     report = data_only.explain(exported_network(), wrong, {"x": rows()}, batch_sizes=())
     assert report.outcome == "FAIL"

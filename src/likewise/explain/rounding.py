@@ -367,13 +367,13 @@ SHORT = 14
 of their type's bits."""
 
 
-def half_steps(case: Case, proto: ModelProto) -> dict[str, Array]:
+def half_steps(proto: ModelProto, most: int = edits.LARGEST_COPY) -> dict[str, Array]:
     """For every stored array of floats, how far each of its values may be from what it stands for.
 
     Nothing is known of a graph that is too large to have all its numbers written anew.
     """
     found: dict[str, Array] = {}
-    if describe.size(proto) > case.largest_copy:
+    if describe.size(proto) > most:
         return found
     for name, array in edits.constants(proto.graph).items():
         if array.dtype.name in ("float32", "float16", "bfloat16") and array.size:

@@ -128,11 +128,17 @@ class Weights:
         """Do the weights look like those of another training, with other values in most that the model learnt?"""
         role = MODEL if self.predicts else None
         concerned = [entry for entry in self.differences if role in (None, entry.role)]
-        others = [entry for entry in concerned if not entry.pattern.regular]
+        others = [entry for entry in concerned if not entry.pattern.regular and not _elsewhere(entry, concerned)]
         weighty = [entry for entry in others if entry.match.expected.size > 1 and not entry.is_intercept]
         if not weighty or 2 * len(others) <= len(concerned):
             return False
         return len(others) >= 2 or len(weighty) >= self.compared(role, biases=False)
+
+
+def _elsewhere(entry: Difference, differences: Sequence[Difference]) -> bool:
+    """Does a constant hold what another one should? Of the same training, then, and read in the wrong place."""
+    held = entry.constant.values
+    return any(other is not entry and np.array_equal(other.match.expected, held) for other in differences)
 
 
 @made_once

@@ -96,7 +96,7 @@ class _Wide:
         """The effect of moving stored numbers within what the narrow type rounds off: what lies in reach agrees."""
         steps = {
             name: step
-            for name, step in rounding.half_steps(self.case, self.proto).items()
+            for name, step in rounding.half_steps(self.proto, self.case.largest_copy).items()
             if step.any() and self.plan.concerns(name) and (names is None or name in names)
         }
         # Attributes of ai.onnx.ml are moved along, and are never in half precision.
@@ -216,7 +216,7 @@ def _digits_matter(case: Case, proto: ModelProto, wide: ModelProto) -> bool:
     if case.framework("reference") in ("torch", "onnx"):
         # Networks are trained in float32: their weights are stored as they are.
         return False
-    other = trial.ask(Change(target=rounding.jittered(wide, rounding.half_steps(case, proto), 0)))
+    other = trial.ask(Change(target=rounding.jittered(wide, rounding.half_steps(proto, case.largest_copy), 0)))
     return other is None or rounding.LARGER * trial.moved(double, other) >= MATTERS * before
 
 
@@ -259,7 +259,7 @@ def _of_twin(trial: Trial, twin: Any) -> Tensors | None:
 
 def _constant_at_fault(wide: _Wide, effect: Effect) -> str | None:
     """The only stored array whose rounding alone moves the answers as far."""
-    names = [name for name, step in rounding.half_steps(wide.case, wide.proto).items() if step.any()]
+    names = [name for name, step in rounding.half_steps(wide.proto, wide.case.largest_copy).items() if step.any()]
     few = experiment.searching(wide.case, names if len(names) <= MOST_NODES else ())
     alone = {name: wide.moved([name], rounding.DRAWS // 2) for name in few}
     enough = [name for name, one in alone.items() if one is not None and one.share >= MOST * effect.share]

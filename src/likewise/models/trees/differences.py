@@ -351,7 +351,9 @@ class Differences:
 
     @property
     def retrained(self) -> bool:
-        """Do so many splits ask something else that this is another training?"""
+        """Do so many splits ask something else that this is another training, which no two end in the same leaves?"""
+        if not (self.column.any() or self.torn.any() or self.leafage.differs.any()):
+            return False
         other = self.moved | self.torn
         if not self.order:
             other = other | (self.column & ~self.kind)
