@@ -15,6 +15,7 @@ from pathlib import Path
 import joblib
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -22,6 +23,7 @@ from sklearn.preprocessing import OneHotEncoder
 
 import likewise
 from likewise.contracts.models import Elsewhere
+from likewise.data.columns import ArrowColumns
 from likewise.errors import UsageError
 from likewise.models import confinement
 from likewise.models.environments import make, place, wire
@@ -147,6 +149,33 @@ def test_tables_travel_with_their_exact_types():
     assert math.isnan(found["gaps"].iloc[1])
     with pytest.raises(TypeError, match="interval"):
         travelled(pd.DataFrame({"x": pd.interval_range(0, 3)}))
+
+
+NUMBERS = {"a": np.array([1, -2, 3], "int8"), "b": np.array([2**64 - 1, 0, 1], "uint64"), "c": [np.nan, 1.5, -0.0]}
+
+
+@pytest.mark.parametrize(
+    ("table", "plain"),
+    {
+        "numbers": (pd.DataFrame(NUMBERS), True),
+        "without notes of pandas": (pa.table(NUMBERS), True),
+        "a selection": (pa.Table.from_pandas(pd.DataFrame(NUMBERS)).slice(1, 1), True),
+        "no rows": (pd.DataFrame(NUMBERS).iloc[:0], True),
+        "rows counted from five": (pd.DataFrame(NUMBERS, index=pd.RangeIndex(5, 8)), False),
+        "rows with names": (pd.DataFrame(NUMBERS, index=pd.Index(["x", "y", "z"])), False),
+        "columns that are numbers": (pd.DataFrame(np.ones((2, 3))), False),
+        "gaps": (pa.table({"a": pa.array([1.0, None], pa.float32())}), False),
+        "a type of pandas' own": (pd.DataFrame({"a": pd.array([1, 2], dtype="Int64")}), False),
+        "flags": (pd.DataFrame({"a": [True, False]}), False),
+        "text": (pd.DataFrame({"a": ["x", "y"]}), False),
+    }.values(),
+)
+def test_columns_of_a_file_arrive_as_pandas_would_read_them(table, plain):
+    table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
+    columns = ArrowColumns(table)
+    assert columns.are_plain_numbers() is plain
+    sent = wire.Numbers(dict(columns)) if plain else columns.frame()
+    pd.testing.assert_frame_equal(travelled(sent), table.to_pandas(), check_exact=True, check_index_type="exact")
 
 
 @pytest.mark.parametrize("storage", ["python", "pyarrow"])

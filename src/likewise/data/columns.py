@@ -215,6 +215,14 @@ class _LazyColumns(Columns):
         return len(self._names)
 
 
+NUMBERS = {kind + bits: kind + bits for kind in ("int", "uint") for bits in ("8", "16", "32", "64")}
+NUMBERS |= {"float": "float32", "double": "float64"}
+"""Arrow's types of numbers, and what numpy calls them."""
+
+COUNTED = {"kind": "range", "name": None, "start": 0, "step": 1}
+"""How pandas notes that rows are counted from zero."""
+
+
 class ArrowColumns(_LazyColumns):
     """Columns of an Arrow table.
 
@@ -282,6 +290,24 @@ class ArrowColumns(_LazyColumns):
             table = _without_index(table, shown_as_column)
         # As pandas reads it: columns that Arrow hands over without a copy could not be written to.
         return table.to_pandas()
+
+    def are_plain_numbers(self) -> bool:
+        """Would pandas hold every column as just these numbers, under the same name, and count the rows from zero?"""
+        schema = self._table.schema
+        gaps = [field for field in schema if str(field.type) != "double" and self._table.column(field.name).null_count]
+        if gaps or any(str(field.type) not in NUMBERS for field in schema):
+            return False
+        # pandas notes in a file what the table was: other types, rows and names are such again.
+        noted = schema.pandas_metadata or {}
+        return (
+            all(index == {**COUNTED, "stop": index["stop"]} for index in noted.get("index_columns", ()))
+            and all(entry["pandas_type"] == "unicode" for entry in noted.get("column_indexes", ()))
+            and all(
+                NUMBERS[str(schema.field(entry["field_name"]).type)] == entry["numpy_type"]
+                for entry in noted.get("columns", ())
+                if entry["field_name"] in schema.names
+            )
+        )
 
     def row(self, position: int) -> dict[str, Any]:
         return {name: plain(self._table.column(name)[position].as_py()) for name in self._names}

@@ -16,11 +16,12 @@ from typing import Any
 from likewise import errors
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import PLACES, Adapter, Elsewhere, InputSpec, Kind, Model, OutputSpec, Runner, Signature
+from likewise.data.columns import ArrowColumns
 from likewise.errors import ModelError, UntrustedModelError, UsageError, nearest
 from likewise.models.arrays import RowAxes
 from likewise.models.environments.far_worker import COMPRESSED, NETWORKS, PICKLES
 from likewise.models.environments.place import Connection, FarPythonError, Place, connected
-from likewise.models.environments.wire import pack, unpack
+from likewise.models.environments.wire import Numbers, pack, unpack
 from likewise.models.onnx import describe
 from likewise.models.onnx.open import OnnxRunner
 from likewise.models.python import SPECIFICATION, PythonRunner
@@ -261,6 +262,10 @@ class FarEstimator:
         only = next(iter(batch.inputs.values())) if len(batch.inputs) == 1 and not self.signature.table else None
         if only is not None and only.ndim > 1:
             return only
+        if isinstance(batch.inputs, ArrowColumns) and len(batch.inputs) and batch.inputs.are_plain_numbers():
+            named = self.signature.inputs if self.signature.underscored else None
+            names = [spec.name for spec in named] if named is not None else list(batch.inputs)
+            return Numbers(dict(zip(names, batch.inputs.values(), strict=True)))
         frame = batch.inputs.frame()
         frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
         if self.signature.underscored and self.signature.inputs is not None:
