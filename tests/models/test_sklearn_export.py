@@ -14,12 +14,14 @@ from scipy import special
 from sklearn import (
     calibration,
     compose,
+    discriminant_analysis,
     ensemble,
     feature_selection,
     frozen,
     impute,
     linear_model,
     model_selection,
+    multiclass,
     neighbors,
     neural_network,
     pipeline,
@@ -27,6 +29,7 @@ from sklearn import (
     svm,
     tree,
 )
+from sklearn.base import clone
 
 import likewise
 from likewise.errors import LikewiseError
@@ -82,6 +85,9 @@ def agree(model: Any, data: Any, path: Path, rounding: float = ROUNDING) -> None
     assert len(given) == len(wanted)
     for found, right in zip(given, wanted, strict=True):
         right = np.asarray(right)
+        if right.ndim == 1 and found.shape == (len(right), 2):
+            np.testing.assert_array_equal(found[:, 0], -found[:, 1])  # scores of both classes
+            found = found[:, 1]
         assert found.size == right.size
         if right.dtype.kind == "f":
             assert found.dtype == np.float64
@@ -163,6 +169,48 @@ def test_what_is_frozen_is_exported_as_what_it_holds(rows: Any, tmp_path: Path) 
         model.fit(rows, target(rows, 2))
         likewise.export(model, rows, tmp_path / "model.onnx", double=True, check=False)
         agree(model, rows, tmp_path / "model.onnx")
+
+
+def of(member: Any) -> Any:
+    return pipeline.make_pipeline(preprocessing.StandardScaler(), member)
+
+
+HELD = {
+    "support vectors": of(svm.SVC()),
+    "support vectors, nu": of(svm.NuSVC()),
+    "a discriminant": discriminant_analysis.LinearDiscriminantAnalysis(),
+    "calibrated lines": calibration.CalibratedClassifierCV(of(svm.LinearSVC()), cv=2),
+    "calibrated support vectors": calibration.CalibratedClassifierCV(svm.SVC(), cv=2),
+    "a calibrated discriminant": calibration.CalibratedClassifierCV(
+        discriminant_analysis.LinearDiscriminantAnalysis(), cv=2
+    ),
+    "a calibrated pipeline": calibration.CalibratedClassifierCV(of(linear_model.LogisticRegression()), cv=2),
+    "calibrated without a curve": calibration.CalibratedClassifierCV(
+        of(linear_model.LogisticRegression()), method="isotonic", cv=2
+    ),
+    "a calibrated forest": calibration.CalibratedClassifierCV(
+        ensemble.RandomForestClassifier(**FEW), method="isotonic", cv=2
+    ),
+    "one against the rest": multiclass.OneVsRestClassifier(of(svm.LinearSVC())),
+    "one against the rest, support vectors": multiclass.OneVsRestClassifier(of(svm.SVC())),
+    "one against one": multiclass.OneVsOneClassifier(of(linear_model.LogisticRegression())),
+    "one against one, trees": multiclass.OneVsOneClassifier(shallow()),
+    "a stack of scores": ensemble.StackingClassifier([("a", of(svm.LinearSVC())), ("b", shallow())], cv=2),
+    "a stack and its columns": ensemble.StackingClassifier([("a", of(svm.SVC()))], cv=2, passthrough=True),
+}
+
+
+@pytest.mark.parametrize("names", [None, ["no", "yes"], [-1, 1], [False, True], ["a", "b", "c"]], ids=str)
+@pytest.mark.parametrize("name", HELD)
+def test_classifiers_of_scores_in_both_precisions(name: str, names: Any, rows: Any, tmp_path: Path) -> None:
+    """Most people have two classes; skl2onnx gives other scores, labels or no file for these."""
+    places = target(rows, len(names or "ab"))
+    model = clone(HELD[name]).fit(rows, places if names is None else np.array(names)[places])
+    likewise.export(model, rows, tmp_path / "model.onnx", double=True, check=False)
+    agree(model, rows, tmp_path / "model.onnx")
+    likewise.export(model, rows, tmp_path / "narrow.onnx", check=False)
+    label = asked(tmp_path / "narrow.onnx", rows)[0]
+    assert np.mean(label == model.predict(rows)) > 0.98
 
 
 def test_trees_decide_in_float64_at_their_thresholds(rows: Any, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from likewise.contracts.values import dataclass
 from likewise.errors import ModelError
-from likewise.models.sklearn import encoders, functions, svm
+from likewise.models.sklearn import encoders, ensembles, functions, svm
 from likewise.models.sklearn.functions import Writing
 
 if TYPE_CHECKING:
@@ -142,9 +142,12 @@ def _rounds(step: Any) -> bool:
 
 def _ours(*, double: bool) -> dict[type, Converter]:
     """The classes that we convert ourselves."""
-    from sklearn.ensemble import HistGradientBoostingRegressor, IsolationForest
+    from sklearn.calibration import CalibratedClassifierCV
+    from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+    from sklearn.ensemble import HistGradientBoostingRegressor, IsolationForest, StackingClassifier
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
+    from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
     from sklearn.neural_network import MLPRegressor
     from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, PowerTransformer
     from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR, OneClassSVM
@@ -158,11 +161,16 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         **dict.fromkeys(_thresholded(), _threshold),
         HistGradientBoostingRegressor: partial(_boosted_regressor, double=double),
         MLPRegressor: _network,
+        LinearDiscriminantAnalysis: _discriminant,
+        OneVsRestClassifier: ensembles.one_against_rest,
+        OneVsOneClassifier: ensembles.one_against_one,
+        StackingClassifier: ensembles.stack,
+        CalibratedClassifierCV: ensembles.calibrated,
+        **dict.fromkeys((SVC, NuSVC), svm.classifier if double else svm.as_scikit_learn_shows_it),
     }
     in_double: dict[type, Callable[[Writing], None]] = {
         **dict.fromkeys((LinearSVC, RidgeClassifier, RidgeClassifierCV), _linear_classifier),
         **dict.fromkeys((SVR, NuSVR, OneClassSVM), svm.regressor),
-        **dict.fromkeys((SVC, NuSVC), svm.classifier),
         IsolationForest: _isolation_forest,
         PowerTransformer: _power,
     }
@@ -390,9 +398,20 @@ def _linear_classifier(write: Writing) -> None:
     elif len(coefficients) == 1:
         above = write("Cast", write("Greater", scores, 0.0), to=7)
         write.label_at(write("Reshape", above, np.array([-1])))
+        # Who holds a LinearSVC takes its one column, unless it asked for raw scores.
+        single = type(step).__name__ == "LinearSVC" and not write.raw
+        scores = scores if single else write.both_ways(scores)
     else:
         write.label_at(write("ArgMax", scores, axis=1, keepdims=0))
     write.into(1, scores)
+
+
+def _discriminant(write: Writing) -> None:
+    """Of two classes the probability is that of one score; skl2onnx takes it of a score and its negative."""
+    if len(write.step.classes_) == 2 and not write.raw:
+        write.operator.raw_operator = half = copy(write.step)
+        half.coef_, half.intercept_ = half.coef_ / 2, half.intercept_ / 2
+    write.as_registered(write.operator.type)
 
 
 def _boosted_regressor(write: Writing, *, double: bool) -> None:
@@ -400,7 +419,7 @@ def _boosted_regressor(write: Writing, *, double: bool) -> None:
     from skl2onnx.common._registration import get_converter
 
     registered = get_converter(write.operator.type)
-    answer = write.first_made_by(_in_full(registered) if double else registered)
+    answer = write.made_by(_in_full(registered) if double else registered)
     write.into(0, write("Exp", answer) if write.step._loss.link.inverse(0.0) == 1.0 else answer)
 
 
@@ -413,7 +432,7 @@ def _network(write: Writing) -> None:
 
     write.operator.raw_operator = before = copy(write.step)
     before.out_activation_ = "identity"
-    write.into(0, write("Exp", write.first_made_by(get_converter(write.operator.type))))
+    write.into(0, write("Exp", write.made_by(get_converter(write.operator.type))))
 
 
 def _isolation_forest(write: Writing) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from types import TracebackType
@@ -115,6 +116,8 @@ def _as_the_converter_takes_it(model: Any, path: str = "") -> tuple[Any, tuple[s
     of_text += [path] if changes else []
     changes |= {name: value for (kind, name), value in DENSE.items() if type(model).__name__ == kind}
     changes = {name: value for name, value in changes.items() if getattr(model, name, value) is not value}
+    if type(model).__name__ == "AdaBoostClassifier" and model.classes_.dtype.kind == "b":
+        changes["classes_"] = model.classes_.astype(np.int64)
     if type(model).__name__ == "KBinsDiscretizer" and model.encode == "onehot":
         changes["encode"] = "onehot-dense"
     if changes:
@@ -224,7 +227,7 @@ def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest)
     trees_of_3 = {"": request.opset or get_latest_tested_opset_version(), "ai.onnx.ml": 3}
     notes = []
     try:
-        with quietly(), flags_as_integers():
+        with quietly(), flags_as_integers(), _option_where_it_is_known():
             try:
                 proto = conversion.run(model, types, options, request.opset)
             except RuntimeError as error:
@@ -241,6 +244,19 @@ def _converted(model: Any, types: list[tuple[str, Any]], request: ExportRequest)
         proto, narrow = in_double(proto, conversion.exact, rounding=conversion.rounding)
         notes += [f"{name} computes in float32: ONNX has it in no other type" for name in narrow]
     return proto, notes
+
+
+@contextmanager
+def _option_where_it_is_known() -> Iterator[None]:
+    """A Pipeline inside another model hands `zipmap` to every classifier, also to those whose converter refuses it."""
+    from skl2onnx.operator_converters import pipelines
+
+    before = pipelines.is_classifier
+    pipelines.is_classifier = lambda step: before(step) and _takes(step, "zipmap")
+    try:
+        yield
+    finally:
+        pipelines.is_classifier = before
 
 
 def _converts_in_single(model: Any, request: ExportRequest) -> bool:

@@ -81,15 +81,36 @@ class Writing:
         labels = classes.astype(object) if classes.dtype.kind in "OUS" else classes.astype(np.int64)
         self.into(0, self("Gather", labels, place))
 
-    def inside(self, classifier: Any) -> str:
-        """The probabilities of a classifier that this one holds."""
+    def variable(self, table: str, width: int) -> Any:
+        """A table that was written here, to be the input of what this one holds."""
+        kind = type(self.operator.inputs[0].type)
+        found = self._scope.declare_local_variable("table", kind([None, width]))
+        self._container.add_node("Identity", [table], [found.onnx_name])
+        return found
+
+    def inside(self, classifier: Any, given: Any = None, *, raw: bool = False) -> str:
+        """The probabilities of a classifier that this one holds, or its scores as they are."""
         from skl2onnx._supported_operators import sklearn_operator_name_map
 
         operator = self._scope.declare_local_operator(sklearn_operator_name_map[type(classifier)], classifier)
-        operator.inputs = self.operator.inputs
+        operator.inputs = self.operator.inputs if given is None else [given]
+        last = classifier.steps[-1][1] if hasattr(classifier, "steps") else classifier
+        if raw and self._container.has_options(last, "raw_scores"):
+            for options in (self._container, self._scope):
+                options.add_options(id(last), {"raw_scores": True})
         for like in self.operator.outputs:
             operator.outputs.append(self._scope.declare_local_variable("inner", like.type.__class__()))
         return str(operator.outputs[1].onnx_name)
+
+    @property
+    def raw(self) -> bool:
+        """Does who holds this classifier ask for its scores as they are, not for probabilities?"""
+        options = self._scope.get_options(self.step, {"raw_scores": False}, fail=False)
+        return bool(options["raw_scores"])
+
+    def both_ways(self, scores: str) -> str:
+        """Scores of the second of two classes as scores of both."""
+        return self.beside([self("Neg", scores), scores])
 
     def as_registered(self, alias: str) -> None:
         """Leave it to skl2onnx's own converter."""
@@ -97,10 +118,10 @@ class Writing:
 
         get_converter(alias)(self._scope, self.operator, self._container)
 
-    def first_made_by(self, convert: Any) -> str:
-        """What another converter makes of the step as its first output, under another name than that."""
+    def made_by(self, convert: Any, place: int = 0) -> str:
+        """What another converter makes of the step as one of its outputs, under another name than that."""
         between = str(self._scope.get_unique_variable_name("between"))
-        names = {self.operator.outputs[0].full_name: between}
+        names = {self.operator.outputs[place].full_name: between}
         convert(self._scope, self.operator, _Renaming(self._container, names))
         return between
 

@@ -54,6 +54,17 @@ def regressor(write: Writing) -> None:
     write.into(1, found)
 
 
+def as_scikit_learn_shows_it(write: Writing) -> None:
+    """The operator of ONNX, which gives the scores of two classes as libsvm has them: with the other sign."""
+    from skl2onnx.common._registration import get_converter
+
+    registered = get_converter(write.operator.type)
+    if len(write.step.classes_) > 2 or len(getattr(write.step, "_probA", ())) or write.raw:
+        write.as_registered(write.operator.type)
+    else:
+        write.into(1, write("Neg", write.made_by(registered, 1)))
+
+
 def classifier(write: Writing) -> None:
     """One against one, as libsvm does it: each pair of classes has a score, and a vote."""
     step = write.step
@@ -79,8 +90,7 @@ def classifier(write: Writing) -> None:
     counted = write("Add", write("MatMul", votes, wins), np.array([float(place) for place in range(classes)]))
     write.label_at(write("ArgMax", counted, axis=1, keepdims=0))
     if classes == 2:
-        write.operator.outputs[1].type.shape = [None, 1]
-        write.into(1, write("Neg", decision))
+        write.into(1, write.both_ways(write("Neg", decision)))
         return
     sums = write("MatMul", decision, wins)
     confidence = write("Div", sums, write("Mul", write("Add", write("Abs", sums), 1.0), 3.0))
