@@ -32,6 +32,7 @@ from likewise.explain.case import (
     Sample,
     rows_agreeing,
 )
+from likewise.models.onnx import edits
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
@@ -41,11 +42,27 @@ FAILING_ROWS, AGREEING_ROWS, FEWEST = 2_048, 6_144, 2
 INPUTS_COUNT = 1 / 8
 """What a row is asked with is not copied so often."""
 
+ASKED, ASKED_ROWS = 1 / 60, 8
+"""Of the budget, so much goes to asking both models about all of these rows once, which experiments do many times; but
+of that many rows in any case."""
+
 SHARE_FOR_SAMPLE = 0.4
 """Of the budget, at most so much goes to finding rows."""
 
 SHARE_FOR_ONE = 0.4
 """Of the time that is left, at most so much goes to one hypothesis."""
+
+SHARE_FOR_GRAPHS = 0.7
+"""The same of what the files point to, where models are slow to ask."""
+
+GRAPH = "wrong-wiring"
+"""A cause that only what looks at two graphs finds."""
+
+HALVES = (10, 16)
+"""How ONNX numbers the types float16 and bfloat16."""
+
+COSTLY = 0.1
+"""Seconds for asking both models about the rows that are looked at, from which on they are slow to ask."""
 
 SHARE_FOR_GRAPH = 0.1
 """Of the budget, so much is kept for what surrounds the culprit."""
@@ -96,7 +113,7 @@ def explain(
     case.call_rows = None if plan.batch_size else max(ran.facts.batch_size.values(), default=None)
     notes = list(_open(case, session, ran, SHARE_FOR_SAMPLE * budget))
     case.deadline -= SHARE_FOR_GRAPH * budget
-    explained, excluded, not_tested = _investigate(case, causes)
+    explained, excluded, not_tested = _investigate(case, ran, causes)
     case.deadline = budget
     best = _ranked(case, explained)
     # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
@@ -155,7 +172,7 @@ def _open(case: Case, session: Session, ran: Run, until: float) -> Iterator[str]
     case.reference, case.candidate = prepared.reference, prepared.candidate
     case.specs = tuple(case.as_judged(spec) for spec in prepared.pairing.pairs)
     try:
-        case.sample = _collect(case, _at_hand(case, ran, prepared), _most_rows(case, prepared), until)
+        case.sample = _collect(case, _at_hand(case, ran, prepared), _most_rows(case, prepared, ran), until)
     except LikewiseError as error:
         yield f"nothing that needs answers{_unless_told(case, error.message)}"
 
@@ -208,10 +225,12 @@ def _batch_tells(comparison: Comparison) -> bool:
     return not swept or any(not facts.outputs or facts.reference for facts in swept) or any(moves)
 
 
-def _most_rows(case: Case, prepared: Prepared) -> tuple[int, int]:
+def _most_rows(case: Case, prepared: Prepared, ran: Run) -> tuple[int, int]:
     """How many failing and agreeing rows are looked at."""
     a_row = max(prepared.answer_bytes, int(INPUTS_COUNT * prepared.row_bytes), 1)
-    half = max(FEWEST, case.held // a_row // 2)
+    seconds = sum(ran.row_seconds.values())
+    in_time = max(ASKED_ROWS, int(ASKED * case.deadline / seconds)) if seconds else FAILING_ROWS + AGREEING_ROWS
+    half = max(FEWEST, min(case.held // a_row, in_time) // 2)
     return min(FAILING_ROWS, half), min(AGREEING_ROWS, half)
 
 
@@ -297,16 +316,17 @@ def _rows_by_number(
             return
 
 
-def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], list[str], list[str]]:
+def _investigate(case: Case, ran: Run, causes: Collection[str]) -> tuple[list[Explained], list[str], list[str]]:
     """Test every hypothesis that is worth it."""
     explained: list[Explained] = []
     excluded: list[str] = []
     late: dict[str, list[str]] = {}
     not_tested: list[str] = [f"anything but {', '.join(causes)}: it was not asked for"] if causes else []
     # What takes long comes last: it may be that there is no time for it, and that it is not needed.
-    likely = _suspected(case)
+    likely, costly = _suspected(case), _is_costly(case, ran)
     hypotheses: list[Probe] = sorted(
-        extensions("explain.probes"), key=lambda found: (bool(found.slow), not likely & set(found.causes))
+        extensions("explain.probes"),
+        key=lambda found: _order(found, likely, costly=costly),
     )
     began, end = case.clock.now(), case.deadline
     for hypothesis in hypotheses:
@@ -317,7 +337,8 @@ def _investigate(case: Case, causes: Collection[str]) -> tuple[list[Explained], 
         if hypothesis.needs_answers and (case.sample is None or not case.sample.failing.any()):
             continue
         # No experiment may take the time of all that come after it.
-        case.deadline = min(end, case.clock.now() + SHARE_FOR_ONE * max(end - case.clock.now(), 0.0))
+        share = SHARE_FOR_GRAPHS if costly and not likely.isdisjoint(hypothesis.causes) else SHARE_FOR_ONE
+        case.deadline = min(end, case.clock.now() + share * max(end - case.clock.now(), 0.0))
         found: list[Explained] = []
         try:
             case.require_time()
@@ -350,10 +371,29 @@ def _tell(case: Case, hypothesis: Probe, explained: Sequence[Explained]) -> None
         case.plan.progress(Progress(f"explaining: {told}"))
 
 
+def _order(hypothesis: Probe, likely: set[str], *, costly: bool) -> tuple[bool, bool, bool]:
+    """What takes long comes last, unless models are slow to ask and it is what the files point to."""
+    suspected = not likely.isdisjoint(hypothesis.causes)
+    return hypothesis.slow and not (costly and suspected), not suspected, hypothesis.slow
+
+
 def _suspected(case: Case) -> set[str]:
     """The causes that are looked for first: what the files say costs little, however large the models are."""
     suspected = {"weight-corruption", "stale-weights"} if case.framework("candidate") == "onnx" else set()
+    suspected |= {GRAPH} if case.framework("reference") in ("onnx", "torch") else set()
+    graph = case.graph() if case.runners.get("candidate") is not None else None
+    if graph is not None:
+        half = any(tensor.data_type in HALVES for tensor in graph.graph.initializer)
+        trains = any(edits.attribute(node, "training_mode", 0) == 1 for node in graph.graph.node)
+        suspected |= {"precision-reduction"} if half else set()
+        suspected |= {"training-mode"} if trains else set()
     return suspected | ({"quantization"} if case.comparison.quantized_nodes else set())
+
+
+def _is_costly(case: Case, ran: Run) -> bool:
+    """Is it a network that is slow to ask? Then the graphs tell more in the time than many experiments with answers."""
+    rows = len(case.sample) if case.sample is not None else 0
+    return rows * sum(ran.row_seconds.values()) > COSTLY
 
 
 def _settles(case: Case, entry: Explained) -> bool:

@@ -77,6 +77,10 @@ class Spot:
         return replace(self, nodes=tuple(nodes), readers=tuple(readers))
 
 
+SEEN = 3
+"""Culprits of which is looked at what they give; the others differ likewise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Diff:
     """All places; `whole`: there is nothing else in which the two graphs differ."""
@@ -92,12 +96,26 @@ class Diff:
 
     @property
     def groups(self) -> list[tuple[Spot, ...]]:
-        """The places, those together that differ in one constant that they share."""
+        """The places, those together that differ in one constant that they share, or all in the same way.
+
+        What an exporter does to one layer, it does to every layer like it: each alone would take a run to be told.
+        """
         found: dict[Hashable, list[Spot]] = {}
-        for number, spot in enumerate(self.places):
-            found.setdefault(spot.stored or number, []).append(spot)
+        for spot in self.places:
+            found.setdefault(spot.stored or self._way(spot), []).append(spot)
         # An optimiser writes constants in other ways: what else differs is tried first.
         return sorted((tuple(group) for group in found.values()), key=lambda group: bool(group[0].stored))
+
+    def _way(self, spot: Spot) -> Hashable:
+        """In which way both differ there: the operators and their attributes."""
+        sides = ((self.laid.candidate, spot.nodes), (self.laid.twin, spot.others))
+        return spot.how, *(
+            tuple(
+                (node.op_type, *sorted(a.SerializeToString() for a in node.attribute))
+                for node in map(graph.node, nodes)
+            )
+            for graph, nodes in sides
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +182,9 @@ def _proven(case: Case, known: Twin, diff: Diff) -> Found | None:
     told = Beside(laid.candidate, laid.twin, {}, {}, {name: (other,) for name, other in laid.tensors.items()})
     culprits = [Culprit(Graft(spot.how, target, spot.nodes, spot.others, spot.tensors[0][0]), told) for spot in spots]
     whole = diff.whole and not known.exported and case.plan.candidate.options == case.plan.reference.options
-    return Found(tuple(_seen(case, known, one) for one in culprits), effect, whole)
+    # Of many in the same way, a few tell.
+    seen = [_seen(case, known, one) for one in culprits[:SEEN]]
+    return Found((*seen, *culprits[SEEN:]), effect, whole)
 
 
 def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]]) -> Diff | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from itertools import chain, islice
+from itertools import chain, count, islice, takewhile
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,11 @@ from likewise.contracts.models import Signature
 from likewise.data.random_values import About, Clues
 from likewise.models.arrays import BUFFER, FOLDED, MODEL, NETWORK, PACKED, PREPROCESSING, Parameter
 
-GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
-"""The order in which ONNX wants the gates that torch has as 0, 1, 2 …"""
+GATES = {4: (0, 3, 1, 2), 3: (1, 0, 2), 1: (0,)}
+"""By the number of gates, as LSTM, GRU and RNN have them: the order in which ONNX wants what torch has as 0, 1, 2 …"""
+
+EPSILON = 1e-5
+"""What torch adds to a variance where nobody says otherwise."""
 
 SCALING = ("mean", "std", "offset")
 """Names of buffers outside normalisation layers that inputs are scaled by."""
@@ -29,7 +32,7 @@ FOLDING = 1e-5
 
 def parameters_of(module: Any) -> Iterator[Parameter]:
     """The state of a module, then what becomes of it where a batch norm is folded or a cell is packed."""
-    parts = dict(module.named_modules())
+    parts, epsilons = dict(module.named_modules()), _epsilons(module)
     norms = [(number, name) for number, name in enumerate(parts) if hasattr(parts[name], "running_mean")]
     learnt = {name for name, _ in module.named_parameters()}
     for name, values in _state(module):
@@ -45,7 +48,7 @@ def parameters_of(module: Any) -> Iterator[Parameter]:
             continue
         # The next one is the likeliest to have been folded in, where no value tells.
         nearest = sorted(norms, key=lambda entry: (entry[0] < number, entry[0]))
-        folded = (_folded(name, part, norm, parts[norm]) for _, norm in nearest)
+        folded = (_folded(name, part, norm, parts[norm], epsilons.get(norm, EPSILON)) for _, norm in nearest)
         yield from chain.from_iterable(islice(filter(None, folded), MOST_FOLDED))
 
 
@@ -64,19 +67,38 @@ def _array(tensor: Any) -> Array:
     return array
 
 
-def _folded(name: str, part: Any, norm_name: str, norm: Any) -> list[Parameter]:
+def _epsilons(module: Any) -> dict[str, float]:
+    """What each normalisation adds to the variance. In an exported program its layers are names: the graph tells."""
+    found = {name: float(part.eps) for name, part in module.named_modules() if hasattr(part, "eps")}
+    for node in getattr(getattr(module, "graph", None), "nodes", ()):
+        schema = getattr(node.target, "_schema", None)
+        names = [argument.name for argument in schema.arguments] if schema is not None else []
+        if node.op != "call_function" or "running_var" not in names or "eps" not in names:
+            continue
+        given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+        held = str(getattr(given.get("running_var"), "target", ""))
+        if isinstance(given.get("eps"), float) and held.endswith(".running_var"):
+            found[held.removesuffix(".running_var")] = given["eps"]
+    return found
+
+
+def _folded(name: str, part: Any, norm_name: str, norm: Any, epsilon: float) -> list[Parameter]:
     """Weights with a batch norm multiplied into them, as exporters write the two."""
-    if norm.running_mean is None or norm.running_var is None:
+    if norm.running_mean is None or getattr(norm, "running_var", None) is None:
         return []
     weight, mean = (_array(tensor).astype(np.float64) for tensor in (part.weight, norm.running_mean))
-    transposed = "ConvTranspose" in type(part).__name__
+    # The layers of an exported program have lost their kind.
+    bare = weight.shape[0] != len(mean) and not hasattr(part, "kernel_size")
+    transposed = "ConvTranspose" in type(part).__name__ or bare
     outputs = weight.shape[1] if transposed else weight.shape[0]
     if outputs != len(mean):
         return []
-    gain = _array(norm.weight) if norm.weight is not None else np.ones_like(mean)
-    shift = _array(norm.bias) if norm.bias is not None else np.zeros_like(mean)
-    factor = gain / np.sqrt(_array(norm.running_var) + norm.eps)
+    gain = _array(norm.weight) if getattr(norm, "weight", None) is not None else np.ones_like(mean)
+    shift = _array(norm.bias) if getattr(norm, "bias", None) is not None else np.zeros_like(mean)
+    factor = gain / np.sqrt(_array(norm.running_var) + epsilon)
     bias = _array(part.bias) if getattr(part, "bias", None) is not None else np.zeros_like(mean)
+    if len(bias) != len(mean):
+        return []
     shape = (1, -1) if transposed else (-1, 1)
     spread = factor.reshape(*shape, *(1,) * (weight.ndim - 2))
     linear = True if hasattr(part, "in_features") else None
@@ -91,11 +113,13 @@ def _folded(name: str, part: Any, norm_name: str, norm: Any) -> list[Parameter]:
 
 def _recurrent(name: str, part: Any) -> Iterator[Parameter]:
     """The weights of a recurrent layer, gates in ONNX's order and the biases side by side."""
-    gates = GATES.get(type(part).__name__)
-    if gates is None or not hasattr(part, "num_layers"):
+    last: Any = getattr(part, "weight_hh_l0", None)
+    gates = GATES.get(len(last) // max(last.shape[1], 1)) if getattr(last, "ndim", 0) == 2 else None
+    if gates is None or hasattr(part, "weight_hr_l0"):
         return
-    for layer in range(part.num_layers):
-        ends = [f"l{layer}", f"l{layer}_reverse"] if part.bidirectional else [f"l{layer}"]
+    for layer in takewhile(lambda number: hasattr(part, f"weight_hh_l{number}"), count()):
+        both = hasattr(part, f"weight_hh_l{layer}_reverse")
+        ends = [f"l{layer}", f"l{layer}_reverse"] if both else [f"l{layer}"]
         for stem in ("weight_ih", "weight_hh", "bias"):
             names = ("bias_ih", "bias_hh") if stem == "bias" else (stem,)
             found = [[getattr(part, f"{one}_{end}", None) for one in names] for end in ends]
