@@ -235,7 +235,8 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
             return "model-part-dropped", f"{here} {does} where the reference has {instead}", AGAIN
     wanted = culprit.beside.theirs.get(_wanted(culprit))
     held = culprit.beside.ours.get(graft.tensor)
-    near = wanted is not None and held is not None and splice.apart(held, wanted) <= NEAR
+    exact = graph.types.get(graft.tensor) not in trace.FLOATS  # positions and masks are right or wrong
+    near = wanted is not None and held is not None and not exact and splice.apart(held, wanted) <= NEAR
     return (
         "approximation" if near else "operator-semantics",
         f"{here} stands where the reference has {instead}",
