@@ -93,7 +93,8 @@ def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
         labels = {str(label): label for label in native.columns}
         native = native.copy()
         for name in names:
-            native[labels[name]] = changed[name]
+            # One array a cell, which pandas would take for a table.
+            native[labels[name]] = list(changed[name]) if changed[name].ndim > 1 else changed[name]
         return FrameColumns(native)
     series = [nw.new_series(name, values, backend=frame.implementation) for name, values in changed.items()]
     return FrameColumns(frame.with_columns(*series))
