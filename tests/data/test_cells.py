@@ -78,6 +78,8 @@ def test_columns_are_exchanged_and_a_table_stays_what_it_is():
     after = with_columns(FrameColumns(frame), {"0": np.array([4.5, 5.5, 6.5])}).frame()
     assert after.to_dict("list") == {0: [4.5, 5.5, 6.5], "b": ["u", "v", "w"]}
     assert frame[0].tolist() == [1, 2, 3], "the data itself is left alone"
+    narrow = with_columns(FrameColumns(frame), {"b": np.array([1, 2, 3], np.float32)}).frame()
+    assert narrow["b"].dtype == np.float32
     other = with_columns(FrameColumns(pl.DataFrame({"a": [1, 2], "b": [3, 4]})), {"a": np.array([5, 6])}).frame()
     assert isinstance(other, pl.DataFrame)
     assert other.to_dict(as_series=False) == {"a": [5, 6], "b": [3, 4]}
@@ -138,33 +140,52 @@ def test_cells_of_a_frame_are_changed_whatever_its_index_and_labels():
         (pd.Series(["a", "b", "c"], dtype="string"), 5, [5, "b", "c"], "object"),
         (pd.Series(["a", 2, None], dtype=object), MISSING, [None, 2, None], "object"),
         (pd.array([1, 2, 3], dtype="Int64"), MISSING, [pd.NA, 2, 3], "Int64"),
+        ([1.5, 2.5, 3.5], MISSING, [None, 2.5, 3.5], "float64"),
+        ([1.5, 2.5, 3.5], np.array([7.0, 8.0, 9.0]), [7.0, 2.5, 3.5], "float64"),
     ],
 )
 def test_a_cell_of_a_frame_keeps_the_type_where_that_holds_it(column, value, expected, dtype):
     frame = pd.DataFrame({"a": column})
     after = edited(batch(FrameColumns(frame)), [Edit(field("a"), marked(0), value)]).inputs.frame()["a"]
     assert after.dtype == dtype
-    assert after.tolist() == expected
+    assert [None if isinstance(entry, float) and entry != entry else entry for entry in after] == expected
 
 
-def test_a_category_that_was_not_there_is_added_once():
+@pytest.mark.parametrize("make", [lambda t: FrameColumns(pl.DataFrame(t)), lambda t: ArrowColumns(pa.table(t))])
+def test_cells_of_other_tables_are_changed_too(make):
+    table = make({"a": [1, 2, 3], "b": ["u", "v", "w"]})
+    after = edited(batch(table), [Edit(field("a"), marked(1), 9), Edit(field("b"), marked(0), "x")]).inputs
+    assert (after["a"].tolist(), after["b"].tolist()) == ([1, 9, 3], ["x", "v", "w"])
+    moved = transplanted(batch(table), {field("a"): np.array([2, 1, 0])}).inputs
+    assert (moved["a"].tolist(), moved["b"].tolist()) == ([3, 2, 1], ["u", "v", "w"])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "categories"),
+    [
+        (np.array(["w", "v", None], dtype=object), ["w", "v", None], ["u", "v", "w"]),
+        ("w", ["w", "w", "w"], ["u", "v", "w"]),
+        (MISSING, [None, None, None], ["u", "v"]),
+    ],
+)
+def test_a_category_that_was_not_there_is_added_once(values, expected, categories):
     frame = pd.DataFrame({"a": pd.Categorical(["u", "v", "u"])})
-    values = np.array(["w", "v", None], dtype=object)
-    for values, expected in ((values, ["w", "v", None]), ("w", ["w", "w", "w"]), (MISSING, [None] * 3)):
-        change = Edit(field("a"), np.ones(3, bool), values)
-        after = edited(batch(FrameColumns(frame)), [change]).inputs.frame()["a"]
-        assert [None if entry != entry else entry for entry in after.tolist()] == expected
-        assert after.cat.categories.tolist() == (["u", "v"] if values is MISSING else ["u", "v", "w"])
+    change = Edit(field("a"), np.ones(3, bool), values)
+    after = edited(batch(FrameColumns(frame)), [change]).inputs.frame()["a"]
+    assert [None if entry != entry else entry for entry in after.tolist()] == expected
+    assert after.cat.categories.tolist() == categories
 
 
 def test_values_of_other_rows_are_planted_in_every_form():
-    frame = pd.DataFrame({0: [1, 2, 3], "b": ["u", None, "w"], "c": [1, 2, 3]}, index=[5, 5, 6])
+    frame = pd.DataFrame({0: [1, 2, 3], "b": pd.Categorical(["u", None, "w"]), "c": [1, 2, 3]}, index=[5, 5, 6])
     donors = {field("0"): np.array([2, 0, 0]), field("b"): np.array([1, 1, 2])}
     after = transplanted(batch(FrameColumns(frame)), donors).inputs.frame()
     assert after[0].tolist() == [3, 1, 1]
     assert [None if pd.isna(entry) else entry for entry in after["b"]] == [None, None, "w"]
     assert after["c"].tolist() == [1, 2, 3]
+    assert after.dtypes.equals(frame.dtypes), "no column more, and each of its type"
     arrays = ArrayColumns({"a": np.array([1, 2, 3]), "x": np.arange(6).reshape(3, 2)})
+    assert isinstance(transplanted(batch(arrays), {field("a"): np.array([2, 2, 0])}).inputs, ArrayColumns)
     donors = {field("a"): np.array([2, 2, 0]), field("x", 0): np.array([1, 0, 0]), field("x", 1): np.array([0, 0, 1])}
     found = transplanted(batch(arrays), donors).inputs
     assert found["a"].tolist() == [3, 3, 1]
@@ -234,6 +255,8 @@ def test_cells_that_are_read_as_something_else_are_told(column, words):
 
 def test_arrays_are_read_as_they_are():
     assert reading_of(ArrayColumns({"a": np.arange(3)}), "a") == ""
+    frame = pd.DataFrame({"a": [1, 2], "b": pd.Series([object(), 1], dtype=object)})
+    assert [reading_of(FrameColumns(frame), name) for name in frame] == ["", ""]
 
 
 TIMES = np.array(["1970-01-01T00:00:01", "1970-01-01T00:00:02", "NaT"], "M8[s]")

@@ -431,6 +431,51 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
     assert not warned(batch_drift=0.001)
 
 
+@pytest.mark.parametrize(
+    ("narrowest", "count", "severity", "which"),
+    [
+        ([(2, 0.0, 0.015, 0.015)], 3, Severity.INCONCLUSIVE, "column 2 of 'value'"),
+        ([(2, 0.0, 0.015, 0.015)], 64, Severity.INCONCLUSIVE, "column 2 of 'value'"),
+        ([(2, 0.0, 0.015, 0.015)], 65, Severity.WARNING, "column 2 of 'value'"),
+        ([(2, 0.0, 0.015, 0.0)], 3, Severity.NOTE, "column 2 of 'value'"),  # the candidate follows
+        # Of two, the one that the candidate does not follow; of two that it follows, the first, and there is another.
+        ([(2, 0.0, 0.012, 0.0), (1, 0.0, 0.015, 0.015)], 3, Severity.INCONCLUSIVE, "column 1 of 'value'"),
+        (
+            [(2, 0.0, 0.015, 0.0), (1, 0.0, 0.015, 0.0)],
+            3,
+            Severity.NOTE,
+            "column 2 of 'value' (as are 1 other columns or more)",
+        ),
+        (
+            [(2, 0.0, 0.015, 0.015), (1, 0.0, 0.015, 0.015), (0, 0.0, 0.03, 0.03)],
+            3,
+            Severity.INCONCLUSIVE,
+            "column 2 of 'value' (as are 1 other columns or more)",
+        ),
+        ([(2, 0.0, 0.021, 0.021)], 3, None, ""),  # more than 0.01 on either side of its middle
+        ([(0, 0.0, 0.015, 0.015)], 1, None, ""),  # no other column
+    ],
+)
+def test_a_column_that_the_tolerance_covers_is_told(narrowest, count, severity, which):
+    extremes = {"widest": (-1000.0, 1000.0), "columns": {"count": count, "narrowest": narrowest}}
+    found = numbers()
+    found = replace(found, details={**found.details, "extremes": extremes})
+    warned = [(severity, message) for severity, message, _ in noted(found, "wide-tolerance")]
+    assert warned == (
+        []
+        if severity is None
+        else [
+            (
+                severity,
+                f"the reference's {which} goes from 0 to 0.015 and may differ by 0.01: "
+                "a model that always answers the same would be within tolerance",
+            )
+        ]
+    )
+    classes = replace(found, pair=PairSpec("value", "value", Kind.PROBABILITY, "kind"))
+    assert not noted(classes, "wide-tolerance")
+
+
 def test_what_a_runner_warns_of_and_what_is_stale():
     verdict = judge(
         compared(numbers(), warnings=("it is slow",), lineage=("it is older",), notes=("by the way",)), STRICT

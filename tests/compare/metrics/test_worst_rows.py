@@ -1,6 +1,7 @@
 """The worst rows, found again by sorting all of them."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import label_pairs, make_pair, numeric_pairs, text
 
-from likewise.compare.metrics.worst_rows import EXTENSION, KEPT
+from likewise.compare.metrics.worst_rows import EXTENSION, KEPT, at_worst, severities
 from likewise.contracts.comparison import Tolerance
 from likewise.contracts.models import Kind
 
@@ -126,3 +127,11 @@ def test_labels_show_both_answers():
     ]
     assert (row["reference"], row["candidate"], row["severity"], row["index"]) == ("b", "c", 0.0, [])
     assert "abs_diff" not in row
+
+
+def test_the_worst_element_of_some_rows_is_the_one_furthest_beyond_what_is_allowed():
+    """A tenth is allowed: of 1, 0.5 is five times that; of 100, 20 is twice as much, though further apart."""
+    pair = make_pair([[1.0, 100.0], [8.0, 8.0], [4.0, 2.0]], [[1.5, 120.0], [8.0, 8.0], [4.0, 1.0]])
+    pair = replace(pair, tolerance=Tolerance(0.0, 0.1))
+    assert at_worst(pair, np.array([2, 0])) == ([1, 0], [1.0, 0.5])
+    assert severities(pair).tolist() == pytest.approx([5.0, 0.0, 5.0])
