@@ -136,11 +136,9 @@ Change = tuple[int, str, Callable[[], None]]
 
 def changes(tree: ast.Module) -> Iterator[Change]:
     """Every change that can be made to a module, in a fixed order; calling one makes it."""
-    memory = {only_memory(node) for node in ast.walk(tree)}
+    same = as_good(tree)
     for node in walked(tree):
         line = getattr(node, "lineno", 0)
-        if node in memory:
-            continue
         if isinstance(node, ast.Compare):
             for other in OTHER_COMPARISONS[type(node.ops[0])]:
                 yield line, f"{name(node.ops[0])} becomes {other.__name__}", setter(node.ops, 0, other())
@@ -150,18 +148,17 @@ def changes(tree: ast.Module) -> Iterator[Change]:
         elif isinstance(node, ast.BinOp) and type(node.op) in OTHER_ARITHMETIC:
             swapped = OTHER_ARITHMETIC[type(node.op)]()
             yield line, f"{name(node.op)} becomes {name(swapped)}", assigner(node, "op", swapped)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield line, f"{node.value} becomes {not node.value}", assigner(node, "value", not node.value)
         elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            for step in (1, -1):
-                yield line, f"{node.value} becomes {node.value + step}", assigner(node, "value", node.value + step)
+            others = [not node.value] if isinstance(node.value, bool) else [node.value + 1, node.value - 1]
+            for constant in [other for other in others if other != same.get(node)]:
+                yield line, f"{node.value} becomes {constant}", assigner(node, "value", constant)
         elif isinstance(node, ast.If | ast.IfExp | ast.While):
             yield line, "the condition is negated", assigner(node, "test", ast.UnaryOp(ast.Not(), node.test))
         elif isinstance(node, ast.comprehension) and node.ifs:
             yield node.ifs[0].lineno, "the filter is negated", setter(node.ifs, 0, ast.UnaryOp(ast.Not(), node.ifs[0]))
         elif isinstance(node, ast.Call) and swappable(node):
             yield line, "the first two arguments are swapped", setter(node.args, slice(0, 2), node.args[1::-1])
-        elif isinstance(node, ast.Return) and node.value is not None and not is_none(node.value):
+        elif isinstance(node, ast.Return) and node.value is not None and not is_no(node.value):
             yield line, "None is returned", assigner(node, "value", ast.Constant(None))
         yield from removals(node)
 
@@ -172,11 +169,16 @@ def swappable(call: ast.Call) -> bool:
     return len(call.args) > 1 and plain and ast.unparse(call.func) not in (*NOT_SWAPPED, *SYMMETRIC)
 
 
-def only_memory(call: ast.AST) -> ast.AST | None:
-    """The False of `astype(…, copy=False)`, which allows to share memory and promises nothing: True is the same."""
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "astype":
-        return next((word.value for word in call.keywords if word.arg == "copy"), None)
-    return None
+def as_good(tree: ast.AST) -> dict[ast.AST, object]:
+    """Constants, and what numpy takes for the same by definition."""
+    found: dict[ast.AST, object] = {}
+    for call in ast.walk(tree):
+        called = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+        if called == "astype":  # `copy=False` allows to share memory and promises nothing
+            found |= {word.value: True for word in call.keywords if word.arg == "copy"}  # type: ignore[attr-defined]
+        if called == "reshape":  # any negative extent is the one that is left open
+            found |= {extent.operand: 2 for extent in call.args if isinstance(extent, ast.UnaryOp)}  # type: ignore[attr-defined]
+    return found
 
 
 def removals(node: ast.AST) -> Iterator[Change]:
@@ -201,8 +203,9 @@ def walked(node: ast.AST) -> Iterator[ast.AST]:
                 yield from walked(child)
 
 
-def is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def is_no(node: ast.expr) -> bool:
+    """None, or False, which is as much of a no; that it becomes True is another change."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def name(node: ast.AST) -> str:

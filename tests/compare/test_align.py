@@ -51,24 +51,25 @@ HALVES = np.array([[0.25, 0.75], [0.5, 0.5]])
         ),
         (
             spec(Kind.SCORE, reference_column=1, other_follows=True),
-            np.array([[-3.0, 3.0], [1e4, -1e4 + 9]]),  # nine of ten thousand is rounding
-            np.array([3.0, -1e4]),
-            ([3.0, -1e4 + 9], [3.0, -1e4]),
+            np.array([[-3.0, 3.0], [1e4, -1e4 + 9], [0.0, 0.0]]),  # nine of ten thousand is rounding
+            np.array([3.0, -1e4, 0.0]),
+            ([3.0, -1e4 + 9, 0.0], [3.0, -1e4, 0.0]),
         ),
         # What is not finite says nothing about whether columns add up.
         (
             spec(Kind.PROBABILITY, reference_column=1, other_follows=True),
-            np.array([[0.25, 0.75], [5.0, np.inf]]),
-            np.array([0.75, 0.5]),
-            ([0.75, np.inf], [0.75, 0.5]),
+            np.array([[0.25, 0.75], [5.0, np.inf], [np.nan, 0.5]]),
+            np.array([0.75, 0.5, 0.5]),
+            ([0.75, np.inf, 0.5], [0.75, 0.5, 0.5]),
         ),
         (
             spec(),
             np.array([1 + 2j, 3j]),
-            np.array([[1.0, 2.0], [0.0, 3.0]]),
-            ([[1.0, 2.0], [0.0, 3.0]],) * 2,
+            np.array([[1.0, 2.0], [0.5, 3.0]]),
+            ([[1.0, 2.0], [0.0, 3.0]], [[1.0, 2.0], [0.5, 3.0]]),
         ),
-        (spec(), np.array([1 + 2j]), np.array([1 + 2j]), ([[1.0, 2.0]],) * 2),
+        (spec(), np.array([1 + 2j]), np.array([3 + 4j]), ([[1.0, 2.0]], [[3.0, 4.0]])),
+        (spec(), np.array([[3.0, 4.0]]), np.array([1 + 2j]), ([[3.0, 4.0]], [[1.0, 2.0]])),
         # Beside numbers with gaps, whole numbers are named one by one, and NaN is the gap of floats.
         (spec(), np.array([1, 2]), objects(1, None), ([1, 2], [1, None])),
         (spec(), objects(1.5, None), np.array([1.5, 2.0]), ([1.5, None], [1.5, 2.0])),
@@ -181,6 +182,7 @@ OURS = [[0.4, 0.35, 0.25]] * 3
         ((["a", "a", "a"], ["a", "a", "a"]), OURS, NAMED, [0.05, 0.05, 0.05]),
         # The second is best by now, and is picked; the third is picked, and is not best; "d" is no class.
         ((["a", "a", "a"], ["b", "c", "d"]), [[0.35, 0.4, 0.25]] * 3, NAMED, [0.05, None, None]),
+        ((["a", "a", "a"], ["c", "d", "b"]), [[0.25, 0.35, 0.4]] * 3, NAMED, [0.05, None, None]),
         # The scores say what the reference's say.
         ((["a", "a", "a"], ["a", "b", "a"]), OURS, NAMED, [0.05, None, 0.05]),
         # The columns have other names than the labels have places.
@@ -219,9 +221,9 @@ def test_of_two_classes_the_other_one_is_picked_whatever_it_is_called():
 def test_scores_tie_where_their_last_places_alone_tell_them_apart():
     """A label is picked before scores are rounded to what is shown: two last places of the coarser type are a tie."""
     step = float(np.finfo(np.float32).eps)
-    ours, tied = [[0.5, 0.4]], np.array([[0.5 + step, 0.5]], np.float32)
+    ours, tied = [[0.5, 0.4]], np.array([[0.5 + 1.5 * step, 0.5]], np.float32)
     assert labelled((["no"], ["yes"]), ours, tied) == [0.1]
-    assert labelled((["no"], ["yes"]), ours, np.array([[0.5 + 5 * step, 0.5]], np.float32)) == [None]
+    assert labelled((["no"], ["yes"]), ours, np.array([[0.5 + 2.5 * step, 0.5]], np.float32)) == [None]
     assert labelled((["no"], ["yes"]), ours, np.array([[0.5 + step, 0.5]]).astype(np.float64)) == [None]
     whole = PairSpec("p", "q", Kind.SCORE, "name", classes=(0, 1))
     assert labelled(([0], [1]), [[5, 4]], [[5, 5]], whole) == [1.0]

@@ -51,6 +51,10 @@ def test_every_kind_of_change_is_made_and_only_one_at_a_time():
         ("a.astype(b, copy=False)", []),
         ("np.array(b, copy=False)", ["np.array(b, copy=True)"]),
         ("a.reset_index(drop=True)", ["a.reset_index(drop=False)"]),
+        ("a.reshape(-1)", ["a.reshape(-0)"]),
+        ("a.sum(-1)", ["a.sum(-2)", "a.sum(-0)"]),
+        ("return False", ["return True"]),
+        ("return True", ["return None", "return False"]),
     ],
 )
 def test_what_makes_no_difference_by_definition_is_not_changed(source, changed):
