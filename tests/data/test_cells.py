@@ -80,11 +80,14 @@ def test_columns_are_exchanged_and_a_table_stays_what_it_is():
     assert frame[0].tolist() == [1, 2, 3], "the data itself is left alone"
     narrow = with_columns(FrameColumns(frame), {"b": np.array([1, 2, 3], np.float32)}).frame()
     assert narrow["b"].dtype == np.float32
+    arrays = with_columns(ArrayColumns({"a": np.arange(2), "b": np.arange(2)}), {"b": np.array([8, 9])})
+    assert [(name, array.tolist()) for name, array in arrays.items()] == [("a", [0, 1]), ("b", [8, 9])]
+
+
+def test_columns_of_polars_are_exchanged():
     other = with_columns(FrameColumns(pl.DataFrame({"a": [1, 2], "b": [3, 4]})), {"a": np.array([5, 6])}).frame()
     assert isinstance(other, pl.DataFrame)
     assert other.to_dict(as_series=False) == {"a": [5, 6], "b": [3, 4]}
-    arrays = with_columns(ArrayColumns({"a": np.arange(2), "b": np.arange(2)}), {"b": np.array([8, 9])})
-    assert [(name, array.tolist()) for name, array in arrays.items()] == [("a", [0, 1]), ("b", [8, 9])]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +154,11 @@ def test_a_cell_of_a_frame_keeps_the_type_where_that_holds_it(column, value, exp
     assert [None if isinstance(entry, float) and entry != entry else entry for entry in after] == expected
 
 
-@pytest.mark.parametrize("make", [lambda t: FrameColumns(pl.DataFrame(t)), lambda t: ArrowColumns(pa.table(t))])
+@pytest.mark.parametrize(
+    "make",
+    [lambda table: FrameColumns(pl.DataFrame(table)), lambda table: ArrowColumns(pa.table(table))],
+    ids=["polars", "arrow"],
+)
 def test_cells_of_other_tables_are_changed_too(make):
     table = make({"a": [1, 2, 3], "b": ["u", "v", "w"]})
     after = edited(batch(table), [Edit(field("a"), marked(1), 9), Edit(field("b"), marked(0), "x")]).inputs
@@ -250,7 +257,12 @@ def test_a_type_holds_a_number_or_it_does_not(dtype, inside, outside):
 )
 def test_cells_that_are_read_as_something_else_are_told(column, words):
     assert reading_of(ArrowColumns(pa.table({"a": column})), "a") == words
-    assert reading_of(FrameColumns(pl.from_arrow(pa.table({"a": column}))), "a") == words
+
+
+def test_cells_of_polars_are_told_too():
+    frame = pl.DataFrame({"a": [1, None], "b": ["u", "v"], "c": [0.5, None]})
+    gaps = "whole numbers with gaps as float64, gaps as NaN"
+    assert [reading_of(FrameColumns(frame), name) for name in frame.columns] == [gaps, "", ""]
 
 
 def test_arrays_are_read_as_they_are():
