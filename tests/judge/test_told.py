@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
@@ -240,6 +241,9 @@ def test_generated_rows_are_told_and_claim_nothing():
     assert told(comparison, "generated-rate", rated) == [
         "generated rows cannot show how many real ones are beyond tolerance"
     ]
+    one = judge(compared(numbers(rows=1), rows=1, generated=COLUMNS), STRICT).confidence
+    assert one.statement.startswith("0 of 1 generated rows beyond tolerance")
+    assert judge(compared(rows=0, generated=COLUMNS), STRICT).confidence is None
     failed = compared(numbers(largest=0.5, beyond=3), generated=COLUMNS)
     assert judge(failed, STRICT).headline.startswith("3 of 100 generated rows differ by more than 0.01")
 
@@ -315,11 +319,44 @@ def test_what_rows_allow_to_claim():
         (1024, 1.0e308, 0.0, 0.5, (True, True)),
         (1024, 0.8e308, 0.0, 0.5, (False, True)),
         (1, float("nan"), 1.0, 1.0, (True, True)),
+        (1024, sys.float_info.max, sys.float_info.max, 0.0, (False, True)),  # it may stand for twice as much
     ],
 )
 def test_what_stored_facts_tell_under_another_tolerance(exponent, largest, absolute, relative, expected):
     facts = [{"exponent": exponent, "max_abs_diff": largest}]
     assert mismatch_bounds(facts, absolute, relative) == expected
+
+
+def test_what_stored_facts_do_not_decide_is_told():
+    """Of answers from 1 to 2, six per cent are 0.06 to 0.12, and the largest difference is 0.1."""
+    policy = make_policy(abs_tol=0.0, rel_tol=0.06)
+    verdict = judge(compared(numbers(largest=0.1, beyond=1, mismatch_rate=0.01)), policy)
+    found = [finding for finding in verdict.findings if finding.code == "undecided"]
+    assert [(finding.severity, finding.message, finding.output, finding.remedy) for finding in found] == [
+        (
+            Severity.INCONCLUSIVE,
+            "value.mismatch_rate cannot be decided under the new tolerance from the stored facts",
+            "value",
+            "Run the check again with this tolerance",
+        )
+    ]
+    assert verdict.outcome == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "value", "outcome"),
+    [
+        ({"abs_tol": 0.05}, 3.0, "FAIL"),  # twice that is noise: of five flips, two had margins up to 0.1
+        ({"abs_tol": 0.1}, 1.0, "FAIL"),  # only the one that nobody knows
+        ({"abs_tol": 0.05, "rel_tol": 0.01}, None, "INCONCLUSIVE"),  # large scores may move by more
+    ],
+)
+def test_flips_under_another_tolerance_are_counted_by_their_margins(tolerance, value, outcome):
+    margins = {"unknown": 1, "spans": [[0.0, 0.1, 2], [0.1, 0.2, 2]]}
+    facts = {"agreement": {"rows": 100, "margins": margins}}
+    found = output("label", Kind.LABEL, label_flips=5.0, material_flips=5.0, details=facts)
+    (check,) = judge(compared(found), make_policy(**tolerance)).checks
+    assert (check.measure, check.value, check.outcome) == ("material_flips", value, outcome)
 
 
 def test_rows_beyond_another_tolerance_are_told_where_the_facts_do():
