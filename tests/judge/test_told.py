@@ -108,6 +108,11 @@ def test_a_headline(comparison, headline):
     assert judge(comparison, STRICT).headline == headline
 
 
+def test_a_headline_under_another_tolerance_counts_no_rows_that_nobody_counted():
+    verdict = judge(compared(numbers(largest=0.005, beyond=0)), make_policy(preset="strict", abs_tol=0.001))
+    assert (verdict.outcome, verdict.headline) == ("FAIL", "'value' differs by up to 0.005, and 0.001 is allowed")
+
+
 def test_no_rows_and_no_outputs_are_told():
     verdict = judge(Comparison(), STRICT)
     assert (verdict.outcome, verdict.headline) == ("INCONCLUSIVE", "no rows were compared")
@@ -347,6 +352,7 @@ def test_what_stored_facts_do_not_decide_is_told():
     ("tolerance", "value", "outcome"),
     [
         ({"abs_tol": 0.05}, 3.0, "FAIL"),  # twice that is noise: of five flips, two had margins up to 0.1
+        ({"abs_tol": 0.04}, 3.0, "FAIL"),  # those two may be on either side of 0.08: three at least
         ({"abs_tol": 0.1}, 1.0, "FAIL"),  # only the one that nobody knows
         ({"abs_tol": 0.05, "rel_tol": 0.01}, None, "INCONCLUSIVE"),  # large scores may move by more
     ],
