@@ -438,18 +438,29 @@ def patience(tests: Sequence[Test]) -> float:
 
 
 class Loop:
-    """A plugin: collects the tests once, and asks a copy of that process about every mutant."""
+    """A plugin: collects the tests once, and asks a copy of that process about every mutant.
 
-    def __init__(self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str], None]) -> None:
+    What it cannot ask there, it tells: tests that are to be run in a process of their own.
+    """
+
+    def __init__(
+        self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str, Sequence[str]], None]
+    ) -> None:
         self.picked, self.known, self.told = picked, known, told
         self.unsteady: set[str] = set()
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
         # Polars has threads by now, which no copy has: who asks it there waits without an end.
-        self.unsteady |= {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
+        alone = {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
+        self.unsteady |= alone
         for mutant in self.picked:
-            self.told(mutant, self.outcome(session, items, mutant))
+            outcome, left = self.outcome(session, items, mutant), []
+            if outcome == "made elsewhere":  # constants and classes, when their module is imported
+                outcome, left = "survived", [test.name for test in coming_near(mutant, self.known)]
+            elif outcome == "survived":
+                left = [test.name for test in coming_to(mutant, self.known) if test.name in alone]
+            self.told(mutant, outcome, left)
         return True
 
     def outcome(self, session: Any, items: dict[str, Any], mutant: Mutant) -> str:
@@ -492,20 +503,19 @@ def ask_all(picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str
     shown = os.dup(1)
     with tempfile.TemporaryFile("w+") as kept:
 
-        def told(mutant: Mutant, outcome: str) -> None:
-            if outcome == "survived":
+        def told(mutant: Mutant, outcome: str, left: Sequence[str]) -> None:
+            if outcome == "survived" and not left:
                 os.write(shown, f"  survived: {mutant.text}\n".encode())
-            kept.write(f"{picked.index(mutant)} {outcome}\n")
+            kept.write(json.dumps([picked.index(mutant), outcome, left]) + "\n")
             kept.flush()
 
         copied(lambda: run_pytest(tests, Loop(picked, known, told)), 1e6, math.inf)
         kept.seek(0)
-        ends = {int(number): outcome for number, _, outcome in (line.strip().partition(" ") for line in kept)}
-    for number, outcome in ends.items():
-        if outcome == "made elsewhere":  # constants and classes, when their module is imported
-            near = coming_near(picked[number], known)
-            names = [test.name for test in near]  # without one pytest would run everything
-            outcome = tested(picked[number], names, 60 + patience(near)) if names else "survived"
+        ends = [json.loads(line) for line in kept]
+    for number, outcome, left in ends:
+        if left:
+            seconds = patience([test for test in known if test.name in left])
+            outcome = tested(picked[number], left, 60 + seconds)
             if outcome == "survived":
                 print(f"  survived: {picked[number].text}", flush=True)
         counted[outcome] += 1

@@ -112,7 +112,7 @@ def test_gaps_among_floats_are_numbers_and_among_whole_numbers_objects():
                 "(n, 2) in the reference and (n,) in the candidate",
             )
             for kind, columns in (
-                (Kind.PROBABILITY, [[0.25, 0.75], [0.5, 0.502]]),
+                (Kind.PROBABILITY, [[0.25, 0.75], [0.5, 0.5015]]),
                 (Kind.SCORE, [[0.25, 0.75], [0.5, -0.5]]),
                 (Kind.SCORE, [[-0.75, 0.75], [1e3, -1e3 + 2]]),
             )
