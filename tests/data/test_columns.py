@@ -326,6 +326,8 @@ def test_arrays_as_a_frame_have_a_column_each():
     frame = ArrayColumns({"a": np.array([1, 2], np.int8), "x": np.array([[1, 2], [3, 4]])}).frame()
     assert frame["a"].dtype == np.int8
     assert [cell.tolist() for cell in frame["x"]] == [[1, 2], [3, 4]]
+    objects = ArrayColumns({"a": np.array([1, None], dtype=object)}).frame()
+    assert objects["a"].tolist() == [1, None], "no number becomes another to make room for a gap"
 
 
 def test_what_pandas_wrote_as_the_index_is_a_column_for_who_asks():

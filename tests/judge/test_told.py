@@ -66,6 +66,14 @@ def told(comparison, code, policy=STRICT):
             "all 100 rows differ by more than 0.01 in 'value', the worst by 0.5",
         ),
         (
+            compared(numbers(largest=0.5, beyond=2, rows=2), rows=2),
+            "all 2 rows differ by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
+            compared(numbers(largest=0.5, beyond=1, rows=1), rows=1),
+            "1 of 1 rows differs by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
             compared(numbers("a", 0.5, 3), numbers("b", 0.25, 7)),
             "7 of 100 rows differ by more than 0.01 in 'b', the worst by 0.25; 3 in 'a'",
         ),
