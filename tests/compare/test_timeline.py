@@ -43,11 +43,13 @@ def test_a_switch_is_found_between_the_two_rows_around_it(rows, part):
     assert (ended.since, ended.until, ended.after) == (None, found.before, found.since)
 
 
-def test_an_incident_has_a_beginning_and_an_end():
+@pytest.mark.parametrize("start", [300, 1_200, 2_400])
+def test_an_incident_has_a_beginning_and_an_end(start):
     beyond = np.zeros(3_000, bool)
-    beyond[1_200:1_500] = True
+    beyond[start : start + 300] = True
     found = spell(seconds(3_000), beyond)
-    assert (found.since, found.until) == (told(seconds(3_000)[1_200]), told(seconds(3_000)[1_499]))
+    assert (found.since, found.until) == (told(seconds(3_000)[start]), told(seconds(3_000)[start + 299]))
+    assert (found.before, found.after) == (told(seconds(3_000)[start - 1]), told(seconds(3_000)[start + 300]))
     assert (found.rows, found.rows_beyond, found.beyond_outside) == (300, 300, 0)
     assert found.chance == 1 / 5_000, "no other order that was tried is as uneven, and its own is one of them"
 

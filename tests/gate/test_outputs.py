@@ -318,3 +318,23 @@ def test_answers_that_are_very_wide_are_compared_to_the_last(place):
     (output,) = report.comparison.outputs
     assert [(row["number"], row["index"]) for row in output.worst_rows] == [(place[0], [place[1] % 2**17])]
     assert output.measures["mismatch_rate"] == 1 / (3 * 2**17)
+
+
+def test_a_number_for_a_whole_call_is_not_compared_with_one_for_every_row():
+    frame = pd.DataFrame({"x": np.arange(20.0)})
+    single = lambda rows: {"value": rows["x"].to_numpy(), "level": np.float64(1.5)}  # noqa: E731
+    each = lambda rows: {"value": rows["x"].to_numpy(), "level": np.full(len(rows), 1.5)}  # noqa: E731
+    words = "was given 20 rows and answered a single number in output 'level'"
+    expect(data_only.check(single, each, frame), "INCONCLUSIVE", "the reference", words)
+    expect(data_only.check(each, single, frame), "FAIL", "the candidate", words)
+
+
+def test_an_ignored_output_may_have_any_number_of_rows():
+    model = lambda X: {"value": X, "debug": np.zeros(3)}  # noqa: E731
+    expect(data_only.check(model, model, rows(COUNT), ignore=("debug",)), "PASS", "left out on request: 'debug'")
+    expect(data_only.check(model, model, rows(COUNT)), "INCONCLUSIVE", "answered 3 in output 'debug'")
+
+
+def test_values_without_a_byte_are_no_answer():
+    model = lambda X: {"value": np.zeros(len(X), "V0")}  # noqa: E731
+    expect(data_only.check(model, model, rows(COUNT)), "INCONCLUSIVE", "output 'value' holds values without a byte")

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 from scipy.stats import beta
 
-from likewise.contracts.comparison import POSITION, Cast, Comparison, GeneratedColumn, Mismatch, OutputFacts, PairSpec
+from likewise.contracts.comparison import (
+    FRACTIONS_UNTRIED,
+    POSITION,
+    Cast,
+    Comparison,
+    GeneratedColumn,
+    Mismatch,
+    OutputFacts,
+    PairSpec,
+)
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import Severity
 from likewise.judge.findings import Judgement, mismatch_bounds, rows_beyond
@@ -242,6 +251,10 @@ def test_generated_rows_are_told_and_claim_nothing():
     start = "the rows are generated from what the models say about their inputs, none of them real"
     assert told(comparison, "generated-data") == [f"{start}; nothing is known about 2 of 3 columns: b, c"]
     assert told(replace(comparison, generated=COLUMNS[:1]), "generated-data") == [start]
+    whole = GeneratedColumn("d", "numbers", f"its type{FRACTIONS_UNTRIED}", False)
+    assert told(replace(comparison, generated=(COLUMNS[0], whole)), "generated-data") == [
+        f"{start}; only whole numbers were tried, because the candidate takes no others, in d"
+    ]
     verdict = judge(comparison, STRICT)
     assert verdict.headline == "100 generated rows agree, largest difference 0"
     assert verdict.confidence.upper_bound == 1.0
@@ -409,6 +422,23 @@ def test_labels_within_noise_are_a_note(flips, sentence):
     assert severity is Severity.NOTE
     assert message.startswith(sentence)
     assert message.endswith("within noise")
+
+
+def test_labels_that_no_limit_is_on_are_told():
+    numbers_only = replace(STRICT, limits=tuple(limit for limit in STRICT.limits if limit.of_numbers))
+    changed = output("label", Kind.LABEL, label_flips=5.0, material_flips=2.0)
+    ((severity, message),) = [
+        (finding.severity, finding.message)
+        for finding in judge(compared(numbers(), changed), numbers_only).findings
+        if finding.code == "label-flips"
+    ]
+    assert severity is Severity.WARNING
+    assert message == "5 of 100 labels of 'label' changed, 2 by more than noise, and no limit applies to them"
+    alone = judge(compared(changed), numbers_only)
+    (doubt,) = [finding for finding in alone.findings if finding.code == "not-judged"]
+    assert alone.outcome == "INCONCLUSIVE"
+    assert doubt.message == "output 'label' was not judged: no limit applies to it"
+    assert doubt.remedy == "Set a limit that applies, such as --limit label_flips=0"
 
 
 @pytest.mark.parametrize(
