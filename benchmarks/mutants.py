@@ -55,13 +55,14 @@ ELSEWHERE = ("/variations", "/engines/", "/judge/diff", "__init__.py")
 
 TESTS = (
     *("tests/judge/test_told.py", "tests/judge/test_policy.py", "tests/judge/test_reach.py"),
-    *("tests/judge/test_wide_tolerances.py",),
+    *("tests/judge/test_wide_tolerances.py", "tests/judge/test_diff.py", "tests/contracts/test_values.py"),
     *("tests/gate/test_numbers.py", "tests/gate/test_whole_numbers.py", "tests/gate/test_nothing_compared.py"),
     *("tests/gate/test_outputs.py", "tests/gate/test_forms.py", "tests/gate/test_rows.py", "tests/gate/test_inputs.py"),
     *("tests/gate/test_labels.py", "tests/gate/test_logits.py", "tests/gate/test_data_as_it_is.py"),
     *("tests/gate/test_own_copies.py", "tests/gate/test_batches.py", "tests/gate/test_fail_fast.py"),
     *("tests/compare/metrics", "tests/compare/test_session.py", "tests/compare/test_samples.py", "tests/data"),
-    *("tests/compare/test_pairing.py", "tests/compare/test_feeding.py"),
+    *("tests/compare/test_pairing.py", "tests/compare/test_feeding.py", "tests/compare/test_timeline.py"),
+    *("tests/compare/test_align.py", "tests/explain/test_inputs_experiments.py"),
     *("tests/gate/test_oracle.py",),
 )
 """Which of them are asked about a mutant is found out by running them all once."""
@@ -95,6 +96,21 @@ OTHER_ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.Div: ast.Mult,
 }
 
+NOT_SWAPPED = ("isinstance", "getattr", "hasattr", "setattr", "cast")
+"""Builtins whose arguments nobody can take for one another."""
+
+SYMMETRIC = (
+    "np.array_equal",
+    "np.maximum",
+    "np.minimum",
+    "np.add",
+    "np.logical_and",
+    "np.logical_or",
+    "np.result_type",
+)
+"""Functions of numpy whose first two arguments are of one rank by definition, NaN among them: swapped, nothing changes.
+`max` and `min` of Python are not among them, of which NaN makes two functions."""
+
 
 @dataclass(frozen=True)
 class Mutant:
@@ -120,6 +136,7 @@ Change = tuple[int, str, Callable[[], None]]
 
 def changes(tree: ast.Module) -> Iterator[Change]:
     """Every change that can be made to a module, in a fixed order; calling one makes it."""
+    same = as_good(tree)
     for node in walked(tree):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Compare):
@@ -131,32 +148,37 @@ def changes(tree: ast.Module) -> Iterator[Change]:
         elif isinstance(node, ast.BinOp) and type(node.op) in OTHER_ARITHMETIC:
             swapped = OTHER_ARITHMETIC[type(node.op)]()
             yield line, f"{name(node.op)} becomes {name(swapped)}", assigner(node, "op", swapped)
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield line, f"{node.value} becomes {not node.value}", assigner(node, "value", not node.value)
         elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
-            for step in (1, -1):
-                yield line, f"{node.value} becomes {node.value + step}", assigner(node, "value", node.value + step)
+            others = [not node.value] if isinstance(node.value, bool) else [node.value + 1, node.value - 1]
+            for constant in [other for other in others if other != same.get(node)]:
+                yield line, f"{node.value} becomes {constant}", assigner(node, "value", constant)
         elif isinstance(node, ast.If | ast.IfExp | ast.While):
             yield line, "the condition is negated", assigner(node, "test", ast.UnaryOp(ast.Not(), node.test))
         elif isinstance(node, ast.comprehension) and node.ifs:
             yield node.ifs[0].lineno, "the filter is negated", setter(node.ifs, 0, ast.UnaryOp(ast.Not(), node.ifs[0]))
         elif isinstance(node, ast.Call) and swappable(node):
             yield line, "the first two arguments are swapped", setter(node.args, slice(0, 2), node.args[1::-1])
-        elif isinstance(node, ast.Return) and node.value is not None and not is_none(node.value):
+        elif isinstance(node, ast.Return) and node.value is not None and not is_no(node.value):
             yield line, "None is returned", assigner(node, "value", ast.Constant(None))
         yield from removals(node)
 
 
 def swappable(call: ast.Call) -> bool:
-    """Two arguments that may be taken for one another; those of `isinstance` cannot be."""
-    builtin = isinstance(call.func, ast.Name) and call.func.id in (
-        "isinstance",
-        "getattr",
-        "hasattr",
-        "setattr",
-        "cast",
-    )
-    return len(call.args) > 1 and not builtin and not any(isinstance(value, ast.Starred) for value in call.args)
+    """Two arguments that may be taken for one another, and whose order makes a difference."""
+    plain = not any(isinstance(value, ast.Starred) for value in call.args)
+    return len(call.args) > 1 and plain and ast.unparse(call.func) not in (*NOT_SWAPPED, *SYMMETRIC)
+
+
+def as_good(tree: ast.AST) -> dict[ast.AST, object]:
+    """Constants, and what numpy takes for the same by definition."""
+    found: dict[ast.AST, object] = {}
+    for call in ast.walk(tree):
+        called = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
+        if called == "astype":  # `copy=False` allows to share memory and promises nothing
+            found |= {word.value: True for word in call.keywords if word.arg == "copy"}  # type: ignore[attr-defined]
+        if called == "reshape":  # any negative extent is the one that is left open
+            found |= {extent.operand: 2 for extent in call.args if isinstance(extent, ast.UnaryOp)}  # type: ignore[attr-defined]
+    return found
 
 
 def removals(node: ast.AST) -> Iterator[Change]:
@@ -181,8 +203,9 @@ def walked(node: ast.AST) -> Iterator[ast.AST]:
                 yield from walked(child)
 
 
-def is_none(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value is None
+def is_no(node: ast.expr) -> bool:
+    """None, or False, which is as much of a no; that it becomes True is another change."""
+    return isinstance(node, ast.Constant) and (node.value is None or node.value is False)
 
 
 def name(node: ast.AST) -> str:
@@ -219,16 +242,23 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
+@functools.cache
+def functions() -> list[FunctionType]:
+    """Those of the modules that are loaded. Looked for once: a copy that looks at every object copies all memory."""
+    files = {str(path) for path in modules()}
+    # By its type: to be asked for its class, an object of torch's warns, which ends a test.
+    return [
+        function
+        for function in gc.get_objects()
+        if type(function) is FunctionType and function.__code__.co_filename in files
+    ]
+
+
 def put_in(mutant: Mutant) -> bool:
     """Give the functions of a module that is loaded their changed code; False where it is no function that changed."""
     found = {place_of(code): code for code in nested(mutated(mutant))}
-    functions = [
-        function
-        for function in gc.get_objects()
-        # By its type: to be asked for its class, an object of torch's warns, which ends a test.
-        if type(function) is FunctionType and function.__code__.co_filename == str(mutant.path)
-    ]
-    changed = [function for function in functions if differs(function.__code__, found.get(place_of(function.__code__)))]
+    own = [function for function in functions() if function.__code__.co_filename == str(mutant.path)]
+    changed = [function for function in own if differs(function.__code__, found.get(place_of(function.__code__)))]
     try:
         for function in changed:
             function.__code__ = found[place_of(function.__code__)]
@@ -415,18 +445,31 @@ def patience(tests: Sequence[Test]) -> float:
 
 
 class Loop:
-    """A plugin: collects the tests once, and asks a copy of that process about every mutant."""
+    """A plugin: collects the tests once, and asks a copy of that process about every mutant.
 
-    def __init__(self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str], None]) -> None:
+    What it cannot ask there, it tells: tests that are to be run in a process of their own.
+    """
+
+    def __init__(
+        self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str, Sequence[str]], None]
+    ) -> None:
         self.picked, self.known, self.told = picked, known, told
         self.unsteady: set[str] = set()
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
         # Polars has threads by now, which no copy has: who asks it there waits without an end.
-        self.unsteady |= {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
+        alone = {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
+        self.unsteady |= alone
+        functions()
+        gc.freeze()  # for the same reason
         for mutant in self.picked:
-            self.told(mutant, self.outcome(session, items, mutant))
+            outcome, left = self.outcome(session, items, mutant), []
+            if outcome == "made elsewhere":  # constants and classes, when their module is imported
+                outcome, left = "survived", [test.name for test in coming_near(mutant, self.known)]
+            elif outcome == "survived":
+                left = [test.name for test in coming_to(mutant, self.known) if test.name in alone]
+            self.told(mutant, outcome, left)
         return True
 
     def outcome(self, session: Any, items: dict[str, Any], mutant: Mutant) -> str:
@@ -469,20 +512,19 @@ def ask_all(picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str
     shown = os.dup(1)
     with tempfile.TemporaryFile("w+") as kept:
 
-        def told(mutant: Mutant, outcome: str) -> None:
-            if outcome == "survived":
+        def told(mutant: Mutant, outcome: str, left: Sequence[str]) -> None:
+            if outcome == "survived" and not left:
                 os.write(shown, f"  survived: {mutant.text}\n".encode())
-            kept.write(f"{picked.index(mutant)} {outcome}\n")
+            kept.write(json.dumps([picked.index(mutant), outcome, left]) + "\n")
             kept.flush()
 
         copied(lambda: run_pytest(tests, Loop(picked, known, told)), 1e6, math.inf)
         kept.seek(0)
-        ends = {int(number): outcome for number, _, outcome in (line.strip().partition(" ") for line in kept)}
-    for number, outcome in ends.items():
-        if outcome == "made elsewhere":  # constants and classes, when their module is imported
-            near = coming_near(picked[number], known)
-            names = [test.name for test in near]  # without one pytest would run everything
-            outcome = tested(picked[number], names, 60 + patience(near)) if names else "survived"
+        ends = [json.loads(line) for line in kept]
+    for number, outcome, left in ends:
+        if left:
+            seconds = patience([test for test in known if test.name in left])
+            outcome = tested(picked[number], left, 60 + seconds)
             if outcome == "survived":
                 print(f"  survived: {picked[number].text}", flush=True)
         counted[outcome] += 1

@@ -218,6 +218,19 @@ def test_what_the_user_says_comes_first():
         pair(reference, candidate, overrides={"a": "b"}, ignore=["b"])
 
 
+def test_whole_numbers_are_labels_before_all_else_that_they_may_be():
+    views = [spec("probabilities", PROBABILITY, view=True), label(view=True)]
+    for reference in (views, views[::-1]):
+        assert how(pair(reference, [spec("out", dtype="int64")])) == {("label", "out"): "shape"}
+        assert how(pair(reference, [spec("out", dtype="float32")])) == {("probabilities", "out"): "shape"}
+
+
+@pytest.mark.parametrize("width", [(2, 3), ("k",)])
+def test_a_row_that_is_a_tensor_or_of_any_width_has_no_classes_to_be_compared_by(width):
+    (found,) = pair([probabilities(width=width)], [probabilities(classes=None, width=width)]).pairs
+    assert found.notes == ()
+
+
 def test_another_order_of_outputs_is_told_once():
     reference = [spec("a"), spec("b"), spec("c")]
     told = [note for found in pair(reference, reference[::-1]).pairs for note in found.notes]

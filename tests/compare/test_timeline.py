@@ -43,12 +43,32 @@ def test_a_switch_is_found_between_the_two_rows_around_it(rows, part):
     assert (ended.since, ended.until, ended.after) == (None, found.before, found.since)
 
 
-def test_an_incident_has_a_beginning_and_an_end():
+@pytest.mark.parametrize("start", [300, 1_200, 2_400])
+def test_an_incident_has_a_beginning_and_an_end(start):
     beyond = np.zeros(3_000, bool)
-    beyond[1_200:1_500] = True
+    beyond[start : start + 300] = True
     found = spell(seconds(3_000), beyond)
-    assert (found.since, found.until) == (told(seconds(3_000)[1_200]), told(seconds(3_000)[1_499]))
+    assert (found.since, found.until) == (told(seconds(3_000)[start]), told(seconds(3_000)[start + 299]))
+    assert (found.before, found.after) == (told(seconds(3_000)[start - 1]), told(seconds(3_000)[start + 300]))
     assert (found.rows, found.rows_beyond, found.beyond_outside) == (300, 300, 0)
+    assert found.chance == 1 / 5_000, "no other order that was tried is as uneven, and its own is one of them"
+
+
+def test_the_part_with_the_larger_share_is_told_though_more_rows_differ_in_the_other():
+    """30 of 30, and then 11 of 220."""
+    row = np.arange(250)
+    found = spell(seconds(250), (row < 30) | (row % 20 == 5))
+    assert (found.since, found.rows, found.rows_beyond, found.beyond_outside) == (None, 30, 30, 11)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_spell_that_fades_is_one_spell(turned):
+    """All, then every second, then none: the end is where none begins, and there is no other."""
+    row = np.arange(240)
+    beyond = (row < 40) | ((row < 120) & (row % 2 == 0))
+    found = spell(seconds(240), beyond[::-1] if turned else beyond)
+    assert (found.rows_beyond, found.beyond_outside, found.rows) == (80, 0, 119)
+    assert (found.until is None) is turned
 
 
 def test_a_rate_that_rises_is_found_near_where_it_does():
@@ -113,6 +133,28 @@ def test_any_cuts_in_any_order_merge_to_the_same(scale):
     assert counted.untimed == np.count_nonzero(times == UNTIMED)
     assert sum(period.rows_beyond for period in counted.periods) == np.count_nonzero(beyond & (times != UNTIMED))
     assert (counted.first, counted.last) == (told(0), told(times.max()))
+
+
+@pytest.mark.parametrize(("count", "level"), [(1, 0), (MOST_PERIODS, 0), (MOST_PERIODS + 1, 1), (2 * MOST_PERIODS, 1)])
+def test_periods_are_as_short_as_may_be(count, level):
+    """So many microseconds next to each other, from an even one on: two of them are one period of the next length."""
+    times, beyond = START + np.arange(count), np.arange(count) % 3 == 0
+    found = Times.of(times, beyond)
+    assert (found.level, len(found.periods().T)) == (level, -(-count // 2**level))
+    assert Times().merge(found) == found.merge(Times()) == found
+    untimed = Times.of(np.array([UNTIMED]), np.array([True]))
+    assert untimed == Times(untimed=1)
+    assert untimed.merge(found) == Times(found.level, found.table, 1)
+
+
+@pytest.mark.parametrize(("count", "shown"), [(48, 48), (50, 25), (200, 25)])
+def test_a_report_shows_neighbours_together_until_they_are_few(count, shown):
+    listed = Times.of(START + np.arange(count), np.arange(count) < 10).facts().periods
+    assert len(listed) == shown
+    each = count // shown
+    assert [period.rows for period in listed] == [each] * shown
+    assert [period.rows_beyond for period in listed] == [min(max(10 - each * place, 0), each) for place in range(shown)]
+    assert listed[1].start == told(START + each)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import pickle
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 
@@ -20,9 +21,12 @@ from likewise.data.columns import (
     ArrowColumns,
     CaseColumns,
     FrameColumns,
+    numpy_dtype,
     plain,
+    require_unique,
 )
 from likewise.data.readers import concatenate
+from likewise.errors import DataError
 
 NAN = float("nan")
 TIMES = [dt.datetime(2024, 1, 1, 12), None]
@@ -173,6 +177,7 @@ def test_slices_selections_and_gathering(form):
     assert columns.slice(1, 3).slice(0, 9)["a"].tolist() == [2, 3]
     assert list(columns.select(["t", "a"])) == ["t", "a"]
     assert columns.select(["t"]).slice(1, 3)["t"].tolist() == [None, "y"]
+    assert columns["a"].tolist() == [1, 2, 3, 4]
     with pytest.raises(KeyError):
         columns.select(["t"])["a"]
     with pytest.raises(KeyError):
@@ -222,6 +227,8 @@ def test_a_test_case_is_one_row():
     with pytest.raises(ValueError, match="whole"):
         case.slice(0, 2)
     assert case.row(0)["b"] == 1
+    assert type(case.select(["b"])) is CaseColumns
+    assert list(case.select(["b"])) == ["b"]
     assert case.frame()["a"][0].shape == (2, 3)
 
 
@@ -244,7 +251,14 @@ def test_a_test_case_is_one_row():
         (Decimal("1.10"), "1.10"),
         (b"\x00\xff", "00ff"),
         (bytes(100), {"bytes": 100, "head": "00" * 16}),
+        (bytes(16), "00" * 16),
         (np.arange(3), [0, 1, 2]),
+        (np.arange(16), list(range(16))),
+        (np.arange(17), {"shape": [17], "head": list(range(16))}),
+        (np.array([np.datetime64("NaT"), None], dtype=object), [None, None]),
+        (array("i", [1]), "array('i', [1])"),
+        (list(range(16)), list(range(16))),
+        (tuple(range(17)), {"shape": [17], "head": list(range(16))}),
         (np.zeros((10, 10)), {"shape": [10, 10], "head": [0.0] * 16}),
         (list(range(100)), {"shape": [100], "head": list(range(16))}),
         ({1: np.int64(2)}, {"1": 2}),
@@ -274,3 +288,78 @@ def test_the_names_of_a_frame_are_not_looked_through_for_every_column():
     assert [columns[name].tolist() for name in columns] == [[1.0], [2.0], ["x"]]
     assert list(columns.select(["c", "a"])) == ["c", "a"]
     assert columns.arrow("c").to_pylist() == ["x"]
+
+
+def test_a_name_stands_for_one_column():
+    require_unique("it", ["a", "b"], remedy="Rename one")
+    with pytest.raises(DataError, match="it has more than one column called 'a', 'c'"):
+        require_unique("it", ["c", "a", "b", "a", "c"], remedy="Rename one")
+
+
+def test_types_are_known_by_their_names():
+    assert numpy_dtype("float32") == np.float32
+    assert numpy_dtype("bfloat16").itemsize == 2
+
+
+def test_objects_that_no_table_has_stay_as_they_are():
+    """Nothing but a missing number among them is something else: it is missing."""
+    held = object()
+    cells = FrameColumns(pd.DataFrame({"a": pd.Series([held, float("nan"), 1.5, "x"], dtype=object)}))["a"]
+    assert cells.tolist() == [held, None, 1.5, "x"]
+
+
+@pytest.mark.parametrize(
+    "make", [lambda cells: FrameColumns(pd.DataFrame({"a": cells})), lambda cells: ArrayColumns({"a": cells})]
+)
+def test_a_copy_shares_nothing_that_can_be_written_to(make):
+    inner = [1, 2]
+    cells = np.empty(2, dtype=object)
+    cells[:] = [inner, "x"]
+    columns = make(cells)
+    copied = columns.copy()
+    copied.frame()["a"][0].append(3)
+    assert inner == [1, 2]
+    assert copied.frame()["a"].tolist() == [[1, 2, 3], "x"]
+
+
+def test_arrays_as_a_frame_have_a_column_each():
+    frame = ArrayColumns({"a": np.array([1, 2], np.int8), "x": np.array([[1, 2], [3, 4]])}).frame()
+    assert frame["a"].dtype == np.int8
+    assert [cell.tolist() for cell in frame["x"]] == [[1, 2], [3, 4]]
+    objects = ArrayColumns({"a": np.array([1, None], dtype=object)}).frame()
+    assert objects["a"].tolist() == [1, None], "no number becomes another to make room for a gap"
+
+
+def test_what_pandas_wrote_as_the_index_is_a_column_for_who_asks():
+    frame = pd.DataFrame(
+        {"a": [1, 2], "b": [3, 4]}, index=pd.MultiIndex.from_tuples([(7, "u"), (8, "v")], names=["i", "j"])
+    )
+    columns = ArrowColumns(pa.Table.from_pandas(frame))
+    assert list(columns) == ["a", "b"]
+    assert columns["i"].tolist() == [7, 8]
+    assert columns.frame().index.names == ["i", "j"]
+    asked = columns.select(["i", "b"]).frame()
+    assert asked.to_dict("list") == {"i": [7, 8], "b": [3, 4]}
+    assert asked.index.name == "j"
+    without = ArrowColumns(pa.Table.from_pandas(frame).select(["a", "j"]))
+    assert list(without) == ["a"]
+    assert without["j"].tolist() == ["u", "v"]
+
+
+def test_rows_of_a_table_travel_without_the_rest():
+    table = ArrowColumns(pa.table({"a": np.arange(100_000)}))
+    few = pickle.dumps(table.slice(5, 7))
+    assert len(few) < 5_000
+    assert pickle.loads(few)["a"].tolist() == [5, 6]
+    arrays = ArrayColumns({"a": np.arange(100_000)}).slice(5, 7)
+    assert len(pickle.dumps(arrays)) < 5_000
+    assert pickle.loads(pickle.dumps(arrays))["a"].tolist() == [5, 6]
+
+
+def test_numbers_with_gaps_are_arrow_and_others_are_not():
+    frame = pd.DataFrame({"a": pd.array([1, None], "Int64"), "b": [1.5, 2.5], "c": ["x", None]})
+    columns = FrameColumns(frame)
+    assert columns.arrow("a").to_pylist() == [1, None]
+    assert columns.arrow("b") is None
+    assert columns.row(1) == {"a": None, "b": 2.5, "c": None}
+    assert np.isnan(FrameColumns(pd.DataFrame({"a": [float("nan")]})).row(0)["a"])

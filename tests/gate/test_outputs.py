@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse
 import torch
@@ -294,3 +295,46 @@ def test_class_columns_in_another_order_are_matched_by_class_and_told():
         node.attribute.append(helper.make_attribute(name, values))
     report = data_only.check(model, proto.SerializeToString(), data)
     expect(report, "PASS", "the candidate's class columns are in another order: [2, 0, 1]")
+
+
+def test_a_number_for_a_whole_call_has_no_rows_and_is_told_so():
+    def model(type_):
+        return lambda frame: {"value": frame["x"].to_numpy(), "temperature": type_(1.5)}
+
+    frame = pd.DataFrame({"x": np.arange(20.0)})
+    report = data_only.check(model(np.float64), model(np.float32), frame)
+    expect(report, "PASS", "'temperature' is float64 of rank 0 in the reference and float32 of rank 0 in the candidate")
+
+
+@pytest.mark.parametrize("place", [(0, 0), (1, 7), (2, -1)])
+def test_answers_that_are_very_wide_are_compared_to_the_last(place):
+    """Two such rows are looked at together, and then the third."""
+    answers = np.random.default_rng(0).normal(size=(3, 2**17))
+    other = answers.copy()
+    other[place] += 1.0
+    expect(data_only.check(planted(value=answers), planted(value=answers), rows(3)), "PASS")
+    report = data_only.check(planted(value=answers), planted(value=other), rows(3))
+    expect(report, "FAIL", "1 of 3 rows differs")
+    (output,) = report.comparison.outputs
+    assert [(row["number"], row["index"]) for row in output.worst_rows] == [(place[0], [place[1] % 2**17])]
+    assert output.measures["mismatch_rate"] == 1 / (3 * 2**17)
+
+
+def test_a_number_for_a_whole_call_is_not_compared_with_one_for_every_row():
+    frame = pd.DataFrame({"x": np.arange(20.0)})
+    single = lambda rows: {"value": rows["x"].to_numpy(), "level": np.float64(1.5)}  # noqa: E731
+    each = lambda rows: {"value": rows["x"].to_numpy(), "level": np.full(len(rows), 1.5)}  # noqa: E731
+    words = "was given 20 rows and answered a single number in output 'level'"
+    expect(data_only.check(single, each, frame), "INCONCLUSIVE", "the reference", words)
+    expect(data_only.check(each, single, frame), "FAIL", "the candidate", words)
+
+
+def test_an_ignored_output_may_have_any_number_of_rows():
+    model = lambda X: {"value": X, "debug": np.zeros(3)}  # noqa: E731
+    expect(data_only.check(model, model, rows(COUNT), ignore=("debug",)), "PASS", "left out on request: 'debug'")
+    expect(data_only.check(model, model, rows(COUNT)), "INCONCLUSIVE", "answered 3 in output 'debug'")
+
+
+def test_values_without_a_byte_are_no_answer():
+    model = lambda X: {"value": np.zeros(len(X), "V0")}  # noqa: E731
+    expect(data_only.check(model, model, rows(COUNT)), "INCONCLUSIVE", "output 'value' holds values without a byte")

@@ -41,6 +41,31 @@ def test_every_kind_of_change_is_made_and_only_one_at_a_time():
         assert sum(line in text for text in found) == 1, line
 
 
+@pytest.mark.parametrize(
+    ("source", "changed"),
+    [
+        ("np.maximum(a, b)", []),
+        ("max(a, b)", ["max(b, a)"]),
+        ("isinstance(a, b)", []),
+        ("np.subtract(a, b)", ["np.subtract(b, a)"]),
+        ("a.astype(b, copy=False)", []),
+        ("np.array(b, copy=False)", ["np.array(b, copy=True)"]),
+        ("a.reset_index(drop=True)", ["a.reset_index(drop=False)"]),
+        ("a.reshape(-1)", ["a.reshape(-0)"]),
+        ("a.sum(-1)", ["a.sum(-2)", "a.sum(-0)"]),
+        ("return False", ["return True"]),
+        ("return True", ["return None", "return False"]),
+    ],
+)
+def test_what_makes_no_difference_by_definition_is_not_changed(source, changed):
+    found = []
+    for number in range(len(list(mutants.changes(ast.parse(source))))):
+        tree = ast.parse(source)
+        list(mutants.changes(tree))[number][2]()
+        found.append(ast.unparse(tree))
+    assert [text for text in found if text != "pass"] == changed
+
+
 def test_the_rooms_of_the_gate_are_found_and_their_mutants_compile():
     rooms = {path.parent.name for path in mutants.modules()}
     assert {"judge", "compare", "metrics"} <= rooms

@@ -617,6 +617,10 @@ def test_a_gate_fails_when_it_is_worse_than_its_baseline_though_within_tolerance
     assert checked(0.03, baseline=baseline, max_worse=60).passed
     assert checked(0.0219, baseline=baseline).passed
     assert not checked(0.0221, baseline=baseline).passed
+    failed = checked(0.2, baseline=baseline)
+    told = [finding.message for finding in failed.verdict.findings if finding.code == "baseline"]
+    assert any(message.startswith("baseline: value.max_abs_diff went from") for message in told)
+    assert not any("outcome" in message for message in told), "that is in the verdict itself"
 
 
 def test_the_verdict_that_is_told_before_anything_else_knows_the_baseline(baseline):
@@ -645,6 +649,11 @@ def test_a_baseline_that_cannot_be_used_is_never_ignored(runs, baseline, tmp_pat
     assert "half.json is not JSON" in report.verdict.headline
     assert checked(0.02, TABLE + 0.001, baseline=baseline).outcome is Outcome.INCONCLUSIVE
     assert checked(0.2, TABLE + 0.001, baseline=baseline).outcome is Outcome.FAIL
+    broken = data_only.check(right, crash, TABLE, baseline=baseline, **LIMITS)
+    assert broken.outcome is Outcome.INCONCLUSIVE
+    assert not [finding for finding in broken.verdict.findings if finding.code == "baseline"], (
+        "nothing to hold against it"
+    )
     report_files.save(data_only.check(right, crash, TABLE, **LIMITS), half)
     assert checked(0.02, baseline=half).outcome is Outcome.INCONCLUSIVE
     report_files.save(runs["beyond"], half)

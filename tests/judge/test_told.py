@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import pytest
 from scipy.stats import beta
 
-from likewise.contracts.comparison import POSITION, Cast, Comparison, GeneratedColumn, Mismatch, OutputFacts, PairSpec
+from likewise.contracts.comparison import (
+    FRACTIONS_UNTRIED,
+    POSITION,
+    Cast,
+    Comparison,
+    GeneratedColumn,
+    Mismatch,
+    OutputFacts,
+    PairSpec,
+)
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import Severity
 from likewise.judge.findings import Judgement, mismatch_bounds, rows_beyond
@@ -65,6 +75,14 @@ def told(comparison, code, policy=STRICT):
             "all 100 rows differ by more than 0.01 in 'value', the worst by 0.5",
         ),
         (
+            compared(numbers(largest=0.5, beyond=2, rows=2), rows=2),
+            "all 2 rows differ by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
+            compared(numbers(largest=0.5, beyond=1, rows=1), rows=1),
+            "1 of 1 rows differs by more than 0.01 in 'value', the worst by 0.5",
+        ),
+        (
             compared(numbers("a", 0.5, 3), numbers("b", 0.25, 7)),
             "7 of 100 rows differ by more than 0.01 in 'b', the worst by 0.25; 3 in 'a'",
         ),
@@ -105,6 +123,11 @@ def told(comparison, code, policy=STRICT):
 )
 def test_a_headline(comparison, headline):
     assert judge(comparison, STRICT).headline == headline
+
+
+def test_a_headline_under_another_tolerance_counts_no_rows_that_nobody_counted():
+    verdict = judge(compared(numbers(largest=0.005, beyond=0)), make_policy(preset="strict", abs_tol=0.001))
+    assert (verdict.outcome, verdict.headline) == ("FAIL", "'value' differs by up to 0.005, and 0.001 is allowed")
 
 
 def test_no_rows_and_no_outputs_are_told():
@@ -228,6 +251,10 @@ def test_generated_rows_are_told_and_claim_nothing():
     start = "the rows are generated from what the models say about their inputs, none of them real"
     assert told(comparison, "generated-data") == [f"{start}; nothing is known about 2 of 3 columns: b, c"]
     assert told(replace(comparison, generated=COLUMNS[:1]), "generated-data") == [start]
+    whole = GeneratedColumn("d", "numbers", f"its type{FRACTIONS_UNTRIED}", False)
+    assert told(replace(comparison, generated=(COLUMNS[0], whole)), "generated-data") == [
+        f"{start}; only whole numbers were tried, because the candidate takes no others, in d"
+    ]
     verdict = judge(comparison, STRICT)
     assert verdict.headline == "100 generated rows agree, largest difference 0"
     assert verdict.confidence.upper_bound == 1.0
@@ -240,6 +267,9 @@ def test_generated_rows_are_told_and_claim_nothing():
     assert told(comparison, "generated-rate", rated) == [
         "generated rows cannot show how many real ones are beyond tolerance"
     ]
+    one = judge(compared(numbers(rows=1), rows=1, generated=COLUMNS), STRICT).confidence
+    assert one.statement.startswith("0 of 1 generated rows beyond tolerance")
+    assert judge(compared(rows=0, generated=COLUMNS), STRICT).confidence is None
     failed = compared(numbers(largest=0.5, beyond=3), generated=COLUMNS)
     assert judge(failed, STRICT).headline.startswith("3 of 100 generated rows differ by more than 0.01")
 
@@ -315,11 +345,45 @@ def test_what_rows_allow_to_claim():
         (1024, 1.0e308, 0.0, 0.5, (True, True)),
         (1024, 0.8e308, 0.0, 0.5, (False, True)),
         (1, float("nan"), 1.0, 1.0, (True, True)),
+        (1024, sys.float_info.max, sys.float_info.max, 0.0, (False, True)),  # it may stand for twice as much
     ],
 )
 def test_what_stored_facts_tell_under_another_tolerance(exponent, largest, absolute, relative, expected):
     facts = [{"exponent": exponent, "max_abs_diff": largest}]
     assert mismatch_bounds(facts, absolute, relative) == expected
+
+
+def test_what_stored_facts_do_not_decide_is_told():
+    """Of answers from 1 to 2, six per cent are 0.06 to 0.12, and the largest difference is 0.1."""
+    policy = make_policy(abs_tol=0.0, rel_tol=0.06)
+    verdict = judge(compared(numbers(largest=0.1, beyond=1, mismatch_rate=0.01)), policy)
+    found = [finding for finding in verdict.findings if finding.code == "undecided"]
+    assert [(finding.severity, finding.message, finding.output, finding.remedy) for finding in found] == [
+        (
+            Severity.INCONCLUSIVE,
+            "value.mismatch_rate cannot be decided under the new tolerance from the stored facts",
+            "value",
+            "Run the check again with this tolerance",
+        )
+    ]
+    assert verdict.outcome == "INCONCLUSIVE"
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "value", "outcome"),
+    [
+        ({"abs_tol": 0.05}, 3.0, "FAIL"),  # twice that is noise: of five flips, two had margins up to 0.1
+        ({"abs_tol": 0.04}, 3.0, "FAIL"),  # those two may be on either side of 0.08: three at least
+        ({"abs_tol": 0.1}, 1.0, "FAIL"),  # only the one that nobody knows
+        ({"abs_tol": 0.05, "rel_tol": 0.01}, None, "INCONCLUSIVE"),  # large scores may move by more
+    ],
+)
+def test_flips_under_another_tolerance_are_counted_by_their_margins(tolerance, value, outcome):
+    margins = {"unknown": 1, "spans": [[0.0, 0.1, 2], [0.1, 0.2, 2]]}
+    facts = {"agreement": {"rows": 100, "margins": margins}}
+    found = output("label", Kind.LABEL, label_flips=5.0, material_flips=5.0, details=facts)
+    (check,) = judge(compared(found), make_policy(**tolerance)).checks
+    assert (check.measure, check.value, check.outcome) == ("material_flips", value, outcome)
 
 
 def test_rows_beyond_another_tolerance_are_told_where_the_facts_do():
@@ -358,6 +422,23 @@ def test_labels_within_noise_are_a_note(flips, sentence):
     assert severity is Severity.NOTE
     assert message.startswith(sentence)
     assert message.endswith("within noise")
+
+
+def test_labels_that_no_limit_is_on_are_told():
+    numbers_only = replace(STRICT, limits=tuple(limit for limit in STRICT.limits if limit.of_numbers))
+    changed = output("label", Kind.LABEL, label_flips=5.0, material_flips=2.0)
+    ((severity, message),) = [
+        (finding.severity, finding.message)
+        for finding in judge(compared(numbers(), changed), numbers_only).findings
+        if finding.code == "label-flips"
+    ]
+    assert severity is Severity.WARNING
+    assert message == "5 of 100 labels of 'label' changed, 2 by more than noise, and no limit applies to them"
+    alone = judge(compared(changed), numbers_only)
+    (doubt,) = [finding for finding in alone.findings if finding.code == "not-judged"]
+    assert alone.outcome == "INCONCLUSIVE"
+    assert doubt.message == "output 'label' was not judged: no limit applies to it"
+    assert doubt.remedy == "Set a limit that applies, such as --limit label_flips=0"
 
 
 @pytest.mark.parametrize(
@@ -429,6 +510,51 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
     assert told(compared(numbers(batch_drift=0.002), tolerance=tight.tolerance), "below-noise-floor", tight)
     assert not told(compared(numbers(batch_drift=0.0021), tolerance=tight.tolerance), "below-noise-floor", tight)
     assert not warned(batch_drift=0.001)
+
+
+@pytest.mark.parametrize(
+    ("narrowest", "count", "severity", "which"),
+    [
+        ([(2, 0.0, 0.015, 0.015)], 3, Severity.INCONCLUSIVE, "column 2 of 'value'"),
+        ([(2, 0.0, 0.015, 0.015)], 64, Severity.INCONCLUSIVE, "column 2 of 'value'"),
+        ([(2, 0.0, 0.015, 0.015)], 65, Severity.WARNING, "column 2 of 'value'"),
+        ([(2, 0.0, 0.015, 0.0)], 3, Severity.NOTE, "column 2 of 'value'"),  # the candidate follows
+        # Of two, the one that the candidate does not follow; of two that it follows, the first, and there is another.
+        ([(2, 0.0, 0.012, 0.0), (1, 0.0, 0.015, 0.015)], 3, Severity.INCONCLUSIVE, "column 1 of 'value'"),
+        (
+            [(2, 0.0, 0.015, 0.0), (1, 0.0, 0.015, 0.0)],
+            3,
+            Severity.NOTE,
+            "column 2 of 'value' (as are 1 other columns or more)",
+        ),
+        (
+            [(2, 0.0, 0.015, 0.015), (1, 0.0, 0.015, 0.015), (0, 0.0, 0.03, 0.03)],
+            3,
+            Severity.INCONCLUSIVE,
+            "column 2 of 'value' (as are 1 other columns or more)",
+        ),
+        ([(2, 0.0, 0.021, 0.021)], 3, None, ""),  # more than 0.01 on either side of its middle
+        ([(0, 0.0, 0.015, 0.015)], 1, None, ""),  # no other column
+    ],
+)
+def test_a_column_that_the_tolerance_covers_is_told(narrowest, count, severity, which):
+    extremes = {"widest": (-1000.0, 1000.0), "columns": {"count": count, "narrowest": narrowest}}
+    found = numbers()
+    found = replace(found, details={**found.details, "extremes": extremes})
+    warned = [(severity, message) for severity, message, _ in noted(found, "wide-tolerance")]
+    assert warned == (
+        []
+        if severity is None
+        else [
+            (
+                severity,
+                f"the reference's {which} goes from 0 to 0.015 and may differ by 0.01: "
+                "a model that always answers the same would be within tolerance",
+            )
+        ]
+    )
+    classes = replace(found, pair=PairSpec("value", "value", Kind.PROBABILITY, "kind"))
+    assert not noted(classes, "wide-tolerance")
 
 
 def test_what_a_runner_warns_of_and_what_is_stale():

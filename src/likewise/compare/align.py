@@ -84,7 +84,7 @@ def _follows(kind: Kind, columns: Array) -> bool:
     if columns.ndim != 2 or columns.shape[1] != 2 or not is_numeric(columns):
         return False
     columns = columns[np.isfinite(columns).all(axis=1)].astype(np.float64)
-    room = ADDS_UP * np.maximum(1.0, np.abs(columns).max(axis=1, initial=0.0))
+    room = ADDS_UP * np.maximum(1.0, np.abs(columns).max(axis=1))
     return bool((np.abs(columns.sum(axis=1) - (kind is Kind.PROBABILITY)) <= room).all())
 
 

@@ -210,8 +210,8 @@ def observe_rows(
     metrics: frozenset[str] | None = None,
 ) -> tuple[Partial, Array]:
     """The same, and which of the rows are beyond."""
-    largest = max((math.prod(array.shape[1:]) for array in reference.values()), default=1)
-    step = max(1, PART // max(1, largest))
+    largest = max([1, *(math.prod(array.shape[1:]) for array in reference.values())])
+    step = max(1, PART // largest)
     if batch.stacked and len(batch) > step:
         # Differences are worked out once for all metrics, and kept of these rows meanwhile.
         def part(start: int) -> tuple[Partial, Array]:

@@ -99,7 +99,7 @@ def pair(
     order = _other_order(found, reference, candidate)
     for ours, theirs, how in found:
         spec, mismatch = _columns(ours, theirs, how)
-        pairs.append(replace(spec, notes=(*spec.notes, order)) if order and ours is found[0][0] else spec)
+        pairs.append(replace(spec, notes=(*spec.notes, *order)) if ours is found[0][0] else spec)
         mismatches.extend([mismatch] if mismatch else [])
     pairs = [_with_margin(spec, pairs, reference) for spec in pairs]
     mismatches += [
@@ -180,14 +180,14 @@ def _other_order(
     found: Sequence[tuple[OutputSpec, OutputSpec, str]],
     reference: Sequence[OutputSpec],
     candidate: Sequence[OutputSpec],
-) -> str:
+) -> Sequence[str]:
     """Told where who takes the candidate's outputs by their position gets others than from the reference."""
     places = {spec.name: place for place, spec in enumerate(reference)}
     counterparts = {theirs.name: ours for ours, theirs, _ in found if not ours.view}
     ours = [counterparts[spec.name] for spec in candidate if spec.name in counterparts]
     if [places[spec.name] for spec in ours] == sorted(places[spec.name] for spec in ours):
-        return ""
-    return f"the candidate gives its outputs in another order: {', '.join(repr(spec.name) for spec in ours)}"
+        return ()
+    return [f"the candidate gives its outputs in another order: {', '.join(repr(spec.name) for spec in ours)}"]
 
 
 def _one_output_a_class(reference: dict[str, OutputSpec], candidate: dict[str, OutputSpec]) -> list[PairSpec]:

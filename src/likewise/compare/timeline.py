@@ -109,7 +109,7 @@ def _coarsened(level: int, found: Array, untimed: int) -> Times:
     while found.shape[1] and 1 + np.count_nonzero(np.diff(found[KEY])) > MOST_PERIODS:
         found[KEY] >>= 1
         level += 1
-    return Times(level if found.shape[1] else 0, _folded(found).tobytes(), untimed)
+    return Times(level, _folded(found).tobytes(), untimed)
 
 
 def _folded(found: Array) -> Array:
@@ -166,7 +166,7 @@ def _parts(periods: Array) -> Array:
             agreeing[[BEYOND, FIRST_BEYOND, LAST_BEYOND]] = 0, NEVER, ALWAYS
             beyond[[AGREEING, FIRST, LAST]] = 0, NEVER, ALWAYS
             both = [agreeing, beyond] if period[LAST] < period[FIRST_BEYOND] else [beyond, agreeing]
-            found += [part for part in both if part[AGREEING] + part[BEYOND]]
+            found += [part for part in both if part[[AGREEING, BEYOND]].any()]
         else:
             found.append(period)
     return np.stack(found, axis=1)

@@ -93,7 +93,8 @@ def with_columns(columns: Columns, changed: Mapping[str, Array]) -> Columns:
         labels = {str(label): label for label in native.columns}
         native = native.copy()
         for name in names:
-            native[labels[name]] = changed[name]
+            # One array a cell, which pandas would take for a table.
+            native[labels[name]] = list(changed[name]) if changed[name].ndim > 1 else changed[name]
         return FrameColumns(native)
     series = [nw.new_series(name, values, backend=frame.implementation) for name, values in changed.items()]
     return FrameColumns(frame.with_columns(*series))
@@ -168,7 +169,7 @@ def _holding(array: Array, values: Any) -> Any:
     # A value written in float64 fits a narrower column as it is, as far as that can hold it.
     if array.dtype.kind == "f":
         return array.dtype
-    return array.dtype if kind.kind in "biu" and np.can_cast(kind, array.dtype) else np.result_type(array.dtype, kind)
+    return np.result_type(array.dtype, kind)
 
 
 def transplanted(batch: Batch, donors: Mapping[Field, Array]) -> Batch:
@@ -329,30 +330,17 @@ def _between_numbers(array: Array, dtype: str, *, column: str, side: str) -> tup
             raise _uncastable(column, side, dtype, f"{missing:,} of its values are missing or infinite")
     with np.errstate(all="ignore"):
         result = array.astype(target)
-        if array.dtype.kind == target.kind == "f":
-            return result, Loss(str(array.dtype), *_rounded(array, result.astype(array.dtype)))
-        survives = result.astype(array.dtype) == array
-        if array.dtype.kind == "f":
-            survives |= np.isnan(array)
-        changed = array.size - int(np.count_nonzero(survives))
-        largest = 0.0
-        if changed:
-            before = array[~survives].astype(np.float64)
-            after = result[~survives].astype(np.float64)
-            largest = float(np.max(np.abs(after - before) / np.maximum(np.abs(before), np.finfo(np.float64).tiny)))
-    return result, Loss(str(array.dtype), changed, largest)
+        # NaN is what it was, and unlike itself.
+        changed = int(np.count_nonzero(result.astype(array.dtype) != array)) - int(np.count_nonzero(array != array))
+        return result, Loss(str(array.dtype), changed, _largest_change(array, result) if changed else 0.0)
 
 
-def _rounded(array: Array, back: Array) -> tuple[int, float]:
-    """How many numbers are others once they were cast and came back, and by how much at most: NaN is what it was."""
-    changed = int(np.count_nonzero(back != array)) - int(np.count_nonzero(array != array))
-    if not changed:
-        return 0, 0.0
-    before = array.astype(np.float64, copy=False)
-    shares = np.abs(back.astype(np.float64, copy=False) - before)
+def _largest_change(before: Array, after: Array) -> float:
+    before = before.astype(np.float64, copy=False)
+    shares = np.abs(after.astype(np.float64, copy=False) - before)
     shares /= np.maximum(np.abs(before), np.finfo(np.float64).tiny)
     # What is not finite is so before and after, or infinite after: NaN is no share.
-    return changed, float(np.fmax.reduce(shares, axis=None))
+    return float(np.fmax.reduce(shares, axis=None))
 
 
 def _to_text(array: Array) -> tuple[Array, Loss | None]:

@@ -257,6 +257,7 @@ def test_applies_to_numbers_that_are_no_labels():
 def test_rows_of_text_are_beyond_where_they_differ():
     pair = make_pair(np.array([["a", "b"], ["a", "b"]]), np.array([["a", "b"], ["a", "c"]]))
     assert rows_beyond(pair).tolist() == [False, True]
+    assert rows_beyond(make_pair(np.array(["1", "b"]), np.array([1.0, 2.0]))).tolist() == [True, True]
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])

@@ -63,3 +63,31 @@ def test_answers_of_other_widths_are_taken_together():
     wide = EXTREMES.observe(make_pair([[0.0, 5.0, 3.0]], [[0.0, 5.0, 3.0]], Kind.VALUE))
     assert narrow.merge(wide) == wide.merge(narrow)
     assert narrow.merge(wide).details()["widest"] == [0.0, 5.0]
+
+
+def test_columns_are_told_apart_unless_there_are_very_many():
+    for width, count in ((1_024, 1_024), (1_025, 1)):
+        answers = np.arange(2.0 * width).reshape(2, width)
+        found = EXTREMES.observe(make_pair(answers, answers)).details()
+        assert found["columns"]["count"] == count
+        assert found["widest"] == ([0.0, float(width)] if count > 1 else [0.0, 2.0 * width - 1])
+
+
+def test_the_narrowest_columns_are_those_that_the_candidate_does_not_follow():
+    """Spreads of 10, 1, 0 and 2; the candidate is off by nothing, by 1, by 3 and by 0.5, a quarter of what moves."""
+    reference = np.array([[0.0, 0.0, 5.0, 0.0], [10.0, 1.0, 5.0, 2.0]])
+    candidate = reference + np.array([[0.0, 1.0, 3.0, 0.5], [0.0, 0.0, 0.0, 0.0]])
+    assert EXTREMES.observe(make_pair(reference, candidate)).details()["columns"] == {
+        "count": 4,
+        "narrowest": [[1, 0.0, 1.0, 1.0], [3, 0.0, 2.0, 0.5], [0, 0.0, 10.0, 0.0]],
+    }
+    wide = np.array([[0.0, 0.0], [1.0, 3.0]])
+    found = EXTREMES.observe(make_pair(wide, wide + np.array([[0.25, 0.76], [0.0, 0.0]]))).details()
+    assert [entry[0] for entry in found["columns"]["narrowest"]] == [1, 0], "a quarter is followed, more is not"
+
+
+def test_a_report_has_a_few_of_many_columns():
+    answers = np.stack([np.zeros(40), np.arange(40.0, 0.0, -1.0)])
+    found = EXTREMES.observe(make_pair(answers, answers)).details()["columns"]
+    assert found["count"] == 40
+    assert found["narrowest"] == [[39 - place, 0.0, place + 1.0, 0.0] for place in range(32)]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import label_pairs, make_pair, numeric_pairs, text
 
-from likewise.compare.metrics.worst_rows import EXTENSION, KEPT
+from likewise.compare.metrics.worst_rows import EXTENSION, KEPT, at_worst, severities
 from likewise.contracts.comparison import Tolerance
 from likewise.contracts.models import Kind
 
@@ -98,7 +98,8 @@ def test_a_non_finite_answer_is_the_worst(reference, candidate):
     rows = EXTENSION.observe(make_pair([0.0, reference], [1e308, candidate])).details()["rows"]
     assert [row["number"] for row in rows] == [1, 0]
     assert rows[0]["severity"] == math.inf
-    assert not math.isfinite(rows[0]["abs_diff"])
+    apart = rows[0]["abs_diff"]
+    assert math.isnan(apart) if math.isnan(reference) or math.isnan(candidate) else apart == math.inf
 
 
 def test_only_rows_that_may_be_kept_are_read():
@@ -126,3 +127,20 @@ def test_labels_show_both_answers():
     ]
     assert (row["reference"], row["candidate"], row["severity"], row["index"]) == ("b", "c", 0.0, [])
     assert "abs_diff" not in row
+
+
+def test_the_worst_element_of_some_rows_is_the_one_furthest_beyond_what_is_allowed():
+    """A tenth of the reference is allowed: 9 is nine times that of 10, and 1.5 fifteen times that of 1."""
+    pair = make_pair(
+        [[10.0, 1.0], [8.0, 8.0], [4.0, 2.0]], [[1.0, 2.5], [8.0, 8.0], [4.0, 1.0]], tolerance=Tolerance(0.0, 0.1)
+    )
+    assert at_worst(pair, np.array([2, 0])) == ([1, 1], [1.0, 1.5])
+    assert severities(pair).tolist() == pytest.approx([15.0, 0.0, 5.0])
+
+
+def test_a_column_that_has_no_name_is_told_without():
+    (row,) = EXTENSION.observe(make_pair([[0.5, 0.5]], [[0.5, 0.75]], Kind.PROBABILITY, classes=("no",))).details()[
+        "rows"
+    ]
+    assert row["index"] == [1]
+    assert "label" not in row

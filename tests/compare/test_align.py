@@ -1,0 +1,262 @@
+"""Both answers in one shape, and when a changed label is excused by scores: small arrays, worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from likewise.compare.align import align, margin_of, margins
+from likewise.contracts.comparison import Mismatch, PairSpec, Tolerance
+from likewise.contracts.models import Kind
+
+
+def spec(kind=Kind.VALUE, **facts):
+    return PairSpec("out", "out", kind, "name", **facts)
+
+
+def objects(*values):
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
+
+
+HALVES = np.array([[0.25, 0.75], [0.5, 0.5]])
+
+
+@pytest.mark.parametrize(
+    ("pair", "reference", "candidate", "expected"),
+    [
+        (spec(), np.array([1.0, 2.0]), np.array([[1.0], [2.0]]), ([1.0, 2.0], [1.0, 2.0])),
+        (spec(), np.array([[1.0], [2.0]]), np.array([1.0, 2.0]), ([1.0, 2.0], [1.0, 2.0])),
+        (spec(columns=(1, 0)), HALVES, HALVES, (HALVES.tolist(), [[0.75, 0.25], [0.5, 0.5]])),
+        (
+            spec(Kind.SCORE, expand="negate"),
+            np.array([2, -3]),
+            np.zeros((2, 2)),
+            ([[-2.0, 2.0], [3.0, -3.0]], [[0.0, 0.0]] * 2),
+        ),
+        (
+            spec(Kind.PROBABILITY, expand="complement"),
+            np.array([[0.25], [1.0]]),
+            HALVES,
+            ([[0.75, 0.25], [0.0, 1.0]], HALVES.tolist()),
+        ),
+        # What has both columns already is not expanded.
+        (spec(Kind.SCORE, expand="negate"), HALVES, HALVES, (HALVES.tolist(), HALVES.tolist())),
+        (
+            spec(Kind.PROBABILITY, reference_column=1, other_follows=True),
+            HALVES,
+            np.array([0.75, 0.5]),
+            ([0.75, 0.5], [0.75, 0.5]),
+        ),
+        (
+            spec(Kind.SCORE, reference_column=1, other_follows=True),
+            np.array([[-3.0, 3.0], [1e4, -1e4 + 9], [0.0, 0.0]]),  # nine of ten thousand is rounding
+            np.array([3.0, -1e4, 0.0]),
+            ([3.0, -1e4 + 9, 0.0], [3.0, -1e4, 0.0]),
+        ),
+        # What is not finite says nothing about whether columns add up.
+        (
+            spec(Kind.PROBABILITY, reference_column=1, other_follows=True),
+            np.array([[0.25, 0.75], [5.0, np.inf], [np.nan, 0.5]]),
+            np.array([0.75, 0.5, 0.5]),
+            ([0.75, np.inf, 0.5], [0.75, 0.5, 0.5]),
+        ),
+        (
+            spec(),
+            np.array([1 + 2j, 3j]),
+            np.array([[1.0, 2.0], [0.5, 3.0]]),
+            ([[1.0, 2.0], [0.0, 3.0]], [[1.0, 2.0], [0.5, 3.0]]),
+        ),
+        (spec(), np.array([1 + 2j]), np.array([3 + 4j]), ([[1.0, 2.0]], [[3.0, 4.0]])),
+        (spec(), np.array([[3.0, 4.0]]), np.array([1 + 2j]), ([[3.0, 4.0]], [[1.0, 2.0]])),
+        # Beside numbers with gaps, whole numbers are named one by one, and NaN is the gap of floats.
+        (spec(), np.array([1, 2]), objects(1, None), ([1, 2], [1, None])),
+        (spec(), objects(1.5, None), np.array([1.5, 2.0]), ([1.5, None], [1.5, 2.0])),
+        (spec(Kind.LABEL), np.array([1, 2]), objects("a", "b"), ([1, 2], ["a", "b"])),
+    ],
+)
+def test_answers_are_laid_beside_each_other(pair, reference, candidate, expected):
+    laid = align(pair, reference, candidate)
+    assert not isinstance(laid, Mismatch), laid
+    assert tuple([None if entry != entry else entry for entry in side.tolist()] for side in laid) == tuple(expected)
+
+
+def test_gaps_among_floats_are_numbers_and_among_whole_numbers_objects():
+    laid = align(spec(), np.array([1.5, 2.0]), objects(1.5, None))
+    assert [side.dtype for side in laid] == [np.float64, np.float64]
+    for reference, candidate in ((np.array([1, 2]), objects(1, None)), (np.array([1.5, 2.0]), objects(1, None))):
+        laid = align(spec(), reference, candidate)
+        assert [side.dtype for side in laid] == [object, object]
+
+
+@pytest.mark.parametrize(
+    ("pair", "reference", "candidate", "options", "words"),
+    [
+        (spec(), np.zeros((2, 3)), np.zeros((2, 2)), {}, "(n, 3) in the reference and (n, 2) in the candidate"),
+        (spec(), np.zeros(2), np.zeros((2, 2)), {}, "(n,) in the reference and (n, 2) in the candidate"),
+        (
+            spec(),
+            np.zeros((1, 3)),
+            np.zeros((1, 2, 2)),
+            {"stacked": False},
+            "(3,) in the reference and (2, 2) in the candidate",
+        ),
+        # Two columns that stopped adding up are two things, and one column stands for one of them only.
+        *(
+            (
+                spec(kind, reference_column=1, other_follows=True),
+                np.array(columns),
+                np.array([0.75, 0.5]),
+                {},
+                "(n, 2) in the reference and (n,) in the candidate",
+            )
+            for kind, columns in (
+                (Kind.PROBABILITY, [[0.25, 0.75], [0.5, 0.5015]]),
+                (Kind.SCORE, [[0.25, 0.75], [0.5, -0.5]]),
+                (Kind.SCORE, [[-0.75, 0.75], [1e3, -1e3 + 2]]),
+            )
+        ),
+        (
+            spec(Kind.PROBABILITY, reference_column=1, other_follows=True),
+            np.full((2, 3), 1 / 3),
+            np.array([0.75, 0.5]),
+            {},
+            "(n, 3) in the reference and (n,) in the candidate",
+        ),
+    ],
+)
+def test_answers_of_another_shape_are_never_spread(pair, reference, candidate, options, words):
+    found = align(pair, reference, candidate, **options)
+    assert (found.code, found.output) == ("shape", "out")
+    assert found.message == f"output 'out' has shape {words}"
+
+
+def test_text_beside_numbers_is_another_type_unless_it_is_a_label():
+    found = align(spec(), np.array([1.0, 2.0]), objects("1", "2"))
+    assert (found.code, found.output) == ("type", "out")
+    assert found.message == "output 'out' is float64 in the reference and text in the candidate"
+    assert not isinstance(align(spec(Kind.LABEL), np.array([1.0, 2.0]), objects("1", "2")), Mismatch)
+
+
+# How sure a label is
+
+
+@pytest.mark.parametrize(
+    ("scores", "kind", "ahead", "noise"),
+    [
+        ([[0.25, 0.5, 0.125]], Kind.PROBABILITY, 0.25, 0.2 + 0.01 * 0.75),
+        ([[0.25]], Kind.PROBABILITY, 0.5, 0.2 + 0.01 * 1.0),  # beside 0.75
+        ([[-3.0]], Kind.SCORE, 6.0, 0.2 + 0.01 * 6.0),  # beside 3
+        ([[4.0, 1.0, 2.0]], Kind.DISTANCE, 1.0, 0.2 + 0.01 * 3.0),  # the nearest is the best
+    ],
+)
+def test_how_far_the_best_class_is_ahead(scores, kind, ahead, noise):
+    found = margins(np.array(scores), kind, Tolerance(0.1, 0.01))
+    assert [side.tolist() for side in found] == [pytest.approx([ahead]), pytest.approx([noise])]
+
+
+SCORES = PairSpec("p", "q", Kind.PROBABILITY, "name")
+NAMED = PairSpec("p", "q", Kind.PROBABILITY, "name", classes=("a", "b", "c"))
+
+
+def labelled(labels, ours, theirs, scores=SCORES, **facts):
+    """The margins of labels whose scores are these on either side."""
+    pair = PairSpec(
+        "label", "label", Kind.LABEL, "name", margin_from="p", margin_kind=scores.kind, scores=(scores,), **facts
+    )
+    labels = tuple(np.array(side, dtype=object if isinstance(side[0], str) else None) for side in labels)
+    margin, noise = margin_of(pair, labels, {"p": np.array(ours)}, {"q": np.array(theirs)}, Tolerance(0.1, 0.0))
+    assert (margin is None) == (noise is None)
+    return None if margin is None else [None if entry != entry else round(entry, 6) for entry in margin.tolist()]
+
+
+OURS = [[0.4, 0.35, 0.25]] * 3
+"""The first class is ahead by 0.05."""
+
+
+@pytest.mark.parametrize(
+    ("labels", "theirs", "scores", "expected"),
+    [
+        # The same label needs no excuse.
+        ((["a", "a", "a"], ["a", "a", "a"]), OURS, NAMED, [0.05, 0.05, 0.05]),
+        # The second is best by now, and is picked; the third is picked, and is not best; "d" is no class.
+        ((["a", "a", "a"], ["b", "c", "d"]), [[0.35, 0.4, 0.25]] * 3, NAMED, [0.05, None, None]),
+        ((["a", "a", "a"], ["c", "d", "b"]), [[0.25, 0.35, 0.4]] * 3, NAMED, [0.05, None, None]),
+        # The scores say what the reference's say.
+        ((["a", "a", "a"], ["a", "b", "a"]), OURS, NAMED, [0.05, None, 0.05]),
+        # The columns have other names than the labels have places.
+        (
+            (["a", "a", "a"], ["b", "b", "b"]),
+            [[0.35, 0.4, 0.25], [0.4, 0.35, 0.25], [0.3, 0.3, 0.4]],
+            NAMED,
+            [0.05, None, None],
+        ),
+        # Nobody names the columns: they are places where the reference's label is the place of its best one.
+        (([0, 0, 1], [1, 2, 2]), [[0.35, 0.4, 0.25]] * 3, SCORES, [0.05, None, None]),
+        # Text without a column of that name says nothing, nor do two names for three columns.
+        ((["a", "a", "a"], ["b", "a", "a"]), [[0.35, 0.4, 0.25]] * 3, SCORES, [None, 0.05, 0.05]),
+        (
+            (["a", "a", "a"], ["b", "a", "a"]),
+            [[0.35, 0.4, 0.25]] * 3,
+            PairSpec("p", "q", Kind.PROBABILITY, "name", classes=("a", "b")),
+            [None, 0.05, 0.05],
+        ),
+    ],
+)
+def test_another_label_is_excused_by_scores_that_pick_it(labels, theirs, scores, expected):
+    assert labelled(labels, OURS, theirs, scores) == expected
+
+
+def test_of_two_classes_the_other_one_is_picked_whatever_it_is_called():
+    ours, theirs = [[0.55, 0.45]] * 2, [[0.45, 0.55], [0.55, 0.45]]
+    assert labelled((["no", "no"], ["yes", "yes"]), ours, theirs) == [0.1, None]
+    one = PairSpec("p", "q", Kind.SCORE, "name")
+    assert labelled((["no", "yes"], ["yes", "no"]), [-0.25, 0.5], [0.125, 0.5], one) == [0.5, None]
+    # Of clusters, the nearest.
+    near = PairSpec("p", "q", Kind.DISTANCE, "name")
+    assert labelled(([0, 0], [1, 1]), [[1.0, 2.0, 3.0]] * 2, [[2.0, 1.5, 3.0], [1.0, 2.0, 3.0]], near) == [1.0, None]
+
+
+def test_scores_tie_where_their_last_places_alone_tell_them_apart():
+    """A label is picked before scores are rounded to what is shown: two last places of the coarser type are a tie."""
+    step = float(np.finfo(np.float32).eps)
+    ours, tied = [[0.5, 0.4]], np.array([[0.5 + 1.5 * step, 0.5]], np.float32)
+    assert labelled((["no"], ["yes"]), ours, tied) == [0.1]
+    assert labelled((["no"], ["yes"]), ours, np.array([[0.5 + 2.5 * step, 0.5]], np.float32)) == [None]
+    assert labelled((["no"], ["yes"]), ours, np.array([[0.5 + step, 0.5]]).astype(np.float64)) == [None]
+    whole = PairSpec("p", "q", Kind.SCORE, "name", classes=(0, 1))
+    assert labelled(([0], [1]), [[5, 4]], [[5, 5]], whole) == [1.0]
+    assert labelled(([0], [1]), [[5, 4]], [[5, 4]], whole) == [None]
+
+
+def test_classes_that_come_one_by_one_are_put_in_their_order():
+    by_class = tuple(
+        PairSpec("p", f"q{place}", Kind.PROBABILITY, "name", classes=("a", "b", "c"), reference_column=place)
+        for place in (2, 0, 1)
+    )
+    pair = PairSpec(
+        "label", "label", Kind.LABEL, "name", margin_from="p", margin_kind=Kind.PROBABILITY, scores=by_class
+    )
+    ours, theirs = np.array(OURS[:2]), np.array([[0.35, 0.4, 0.25]] * 2)
+    candidate = {f"q{place}": theirs[:, place] for place in range(3)}
+    labels = (objects("a", "a"), objects("b", "c"))
+    margin, noise = margin_of(pair, labels, {"p": ours}, candidate, Tolerance(0.1, 0.0))
+    assert margin[0] == pytest.approx(0.05)
+    assert np.isnan(margin[1])
+    assert noise.tolist() == pytest.approx([0.2, 0.2])
+    del candidate["q1"]
+    assert margin_of(pair, labels, {"p": ours}, candidate, Tolerance(0.1, 0.0)) == (None, None)
+
+
+@pytest.mark.parametrize("labels", [(["a", "a"], ["a", "a"]), (["a", "a"], ["b", "a"])])
+def test_where_no_scores_were_compared_nothing_is_said(labels):
+    labels = tuple(objects(*side) for side in labels)
+    ours, pair = {"p": np.array(OURS[:2])}, spec(Kind.LABEL, margin_from="p", margin_kind=Kind.PROBABILITY)
+    tolerance = Tolerance(0.1, 0.0)
+    assert margin_of(pair, labels, ours, {}, tolerance) == (None, None)
+    assert margin_of(spec(Kind.LABEL), labels, ours, {}, tolerance) == (None, None)
+    compared = spec(Kind.LABEL, margin_from="p", margin_kind=Kind.PROBABILITY, scores=(SCORES,))
+    assert margin_of(compared, labels, {}, {"q": ours["p"]}, tolerance) == (None, None)
+    assert margin_of(compared, labels, ours, {}, tolerance) == (None, None)
+    assert margin_of(compared, labels, ours, {"q": np.zeros((2, 5))}, tolerance) == (None, None)
