@@ -319,8 +319,7 @@ def beside(path: Path) -> list[str]:
 def _without_data(content: mmap.mmap, at: int, end: int, fields: list[int], path: Path) -> Iterator[bytes]:
     """A message of the ONNX format in pieces, with a note in the place of what is large on this path of fields.
 
-    Of a field that comes twice the last counts, so the note comes last: a tensor that once lay in another file may say
-    behind its values that it does no more.
+    The note comes last, as the last word counts: a tensor may say behind its values that they are in no other file.
     """
     note = b""
     while at < end:
