@@ -107,6 +107,7 @@ SYMMETRIC = (
     "np.logical_and",
     "np.logical_or",
     "np.result_type",
+    "np.may_share_memory",
 )
 """Functions of numpy whose first two arguments are of one rank by definition, NaN among them: swapped, nothing changes.
 `max` and `min` of Python are not among them, of which NaN makes two functions."""

@@ -339,6 +339,13 @@ def test_another_number_of_columns_alone_tells_nothing_about_classes(ours, their
     assert not pair([ours], [theirs]).mismatches, "the shapes are compared when the answers are"
 
 
+def test_what_is_given_beside_an_output_for_each_class_is_left_over():
+    beside = [spec("vector", width=7), spec("text", dtype="string")]
+    found = pair([probabilities(classes=("a", "b"))], [spec("p_a"), spec("p_b"), *beside])
+    assert {one.candidate for one in found.pairs} == {"p_a", "p_b"}
+    assert [mismatch.output for mismatch in found.mismatches] == ["vector", "text"]
+
+
 @pytest.mark.parametrize(("columns", "expand"), [(3, None), (1, "complement")])
 def test_an_output_for_each_class_is_found_by_its_name(columns, expand):
     classes = ("1", "i-1", "b") if columns == 3 else (False, True)

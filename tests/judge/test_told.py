@@ -481,6 +481,7 @@ def test_the_same_answer_to_everything_is_told(constant, rows, varied, who):
     [
         ({"rank_mismatch": 1.0}, "rank-mismatch", Severity.WARNING),
         ({"layout_mismatch": 1.0}, "layout-mismatch", Severity.WARNING),
+        ({"rank_mismatch": 1.0, "layout_mismatch": 1.0}, "rank-mismatch", Severity.WARNING),
         ({"dtype_mismatch": 1.0}, "dtype-mismatch", Severity.NOTE),
         ({}, "rank-mismatch", Severity.NOTE),
     ],

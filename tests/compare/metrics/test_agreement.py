@@ -139,3 +139,8 @@ def test_applies_to_labels_and_to_all_text():
     assert AGREEMENT.applies_to(label, numeric=True)
     assert AGREEMENT.applies_to(value, numeric=False)
     assert not AGREEMENT.applies_to(value, numeric=True)
+
+
+def test_there_is_one_zero():
+    (entry,) = observed(np.array([-0.0]), np.array([1.0])).details()["confusion"]
+    assert math.copysign(1.0, entry["reference"]) == 1.0

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from making_pairs import FLOATS, WHOLES, make_pair, numeric_pairs
+from making_pairs import FLOATS, WHOLES, make_pair, numeric_pairs, text
 from test_summing import nearest_double, rounded_to_53_bits
 
 from likewise.compare import differences
@@ -258,6 +258,8 @@ def test_rows_of_text_are_beyond_where_they_differ():
     pair = make_pair(np.array([["a", "b"], ["a", "b"]]), np.array([["a", "b"], ["a", "c"]]))
     assert rows_beyond(pair).tolist() == [False, True]
     assert rows_beyond(make_pair(np.array(["1", "b"]), np.array([1.0, 2.0]))).tolist() == [True, True]
+    ours, theirs = (text([np.array([1, np.nan]), np.array([3, last])]) for last in (4, 5))
+    assert rows_beyond(make_pair(ours, theirs)).tolist() == [False, True], "cells that are arrays of their own"
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8", "i8"])

@@ -144,3 +144,12 @@ def test_a_column_that_has_no_name_is_told_without():
     ]
     assert row["index"] == [1]
     assert "label" not in row
+
+
+def test_of_equal_elements_of_a_very_wide_row_the_first_is_told():
+    reference = np.zeros((2, 40_000))
+    candidate = reference.copy()
+    candidate[0, [5, 39_999]] = 1.0
+    candidate[1, [7, 39_999]] = 1.0, 2.0
+    rows = EXTENSION.observe(make_pair(reference, candidate)).details()["rows"]
+    assert [(row["number"], row["index"]) for row in rows] == [(1, [39_999]), (0, [5])]
