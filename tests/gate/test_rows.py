@@ -301,3 +301,24 @@ def test_a_candidate_that_leaves_the_process_does_not_take_the_caller_along():
 
     report = data_only.check(planted(value=VALUES), leaves, rows(40))
     expect(report, "INCONCLUSIVE", "the candidate", "sys.exit(0)")
+
+
+@pytest.mark.parametrize(
+    ("data", "first"),
+    [
+        (np.zeros((20, 2, 2)), 8),
+        (np.zeros((20, 3), np.int64), 8),  # tokens
+        (np.zeros((20, 3)), 20),
+        (np.zeros(20, np.int64), 20),
+    ],
+)
+def test_a_network_is_first_asked_about_a_few_rows(data, first):
+    """Tensors and tokens are what takes long; of a table up to 32 rows are looked at."""
+    asked = []
+
+    def model(X):
+        asked.append(len(X))
+        return {"value": np.zeros(len(X))}
+
+    data_only.check(model, lambda X: {"value": np.zeros(len(X))}, {"X": data})
+    assert asked[0] == first

@@ -107,6 +107,12 @@ def told(comparison, code, policy=STRICT):
             "5 of 100 labels changed",
         ),
         (
+            compared(
+                output("label", Kind.LABEL, label_flips=5.0, material_flips=5.0, details={"agreement": {"rows": 200}})
+            ),
+            "5 of 200 labels changed",
+        ),
+        (
             compared(output("mood", Kind.LABEL, label_flips=5.0, material_flips=2.0)),
             "5 of 100 labels of 'mood' changed, 2 by more than noise",
         ),
@@ -511,6 +517,12 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
     assert told(compared(numbers(batch_drift=0.002), tolerance=tight.tolerance), "below-noise-floor", tight)
     assert not told(compared(numbers(batch_drift=0.0021), tolerance=tight.tolerance), "below-noise-floor", tight)
     assert not warned(batch_drift=0.001)
+    nothing = numbers(batch_drift=0.0005)
+    facts = {**nothing.details["closeness"], "magnitudes": [{"exponent": None, "max_abs_diff": 0.0}]}
+    nothing = replace(nothing, details={"closeness": facts})
+    assert not told(compared(nothing, tolerance=tight.tolerance), "below-noise-floor", tight), (
+        "of zero, nothing is noise"
+    )
 
 
 @pytest.mark.parametrize(

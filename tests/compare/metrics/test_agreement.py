@@ -144,3 +144,10 @@ def test_applies_to_labels_and_to_all_text():
 def test_there_is_one_zero():
     (entry,) = observed(np.array([-0.0]), np.array([1.0])).details()["confusion"]
     assert math.copysign(1.0, entry["reference"]) == 1.0
+
+
+def test_other_numbers_among_text_are_another_answer():
+    """Batch by batch: each holds one label, and it is not the same."""
+    one, other = (observed(text([label, label]), text(["a", "a"])) for label in (1, 2))
+    assert one.merge(one).details()["constant_reference"]
+    assert not one.merge(other).details()["constant_reference"]
