@@ -32,7 +32,7 @@ from likewise.explain.case import (
     Sample,
     rows_agreeing,
 )
-from likewise.models.onnx import edits
+from likewise.models.onnx import edits, widen
 from likewise.registry import extensions
 
 CHUNK_ROWS = 4_096
@@ -57,9 +57,6 @@ SHARE_FOR_GRAPHS = 0.7
 
 GRAPH = "wrong-wiring"
 """A cause that only what looks at two graphs finds."""
-
-HALVES = (10, 16)
-"""How ONNX numbers the types float16 and bfloat16."""
 
 COSTLY = 0.1
 """Seconds for asking both models about the rows that are looked at, from which on they are slow to ask."""
@@ -383,7 +380,7 @@ def _suspected(case: Case) -> set[str]:
     suspected |= {GRAPH} if case.framework("reference") in ("onnx", "torch") else set()
     graph = case.graph() if case.runners.get("candidate") is not None else None
     if graph is not None:
-        half = any(tensor.data_type in HALVES for tensor in graph.graph.initializer)
+        half = any(tensor.data_type in (widen.HALF, widen.BRAIN) for tensor in graph.graph.initializer)
         trains = any(edits.attribute(node, "training_mode", 0) == 1 for node in graph.graph.node)
         suspected |= {"precision-reduction"} if half else set()
         suspected |= {"training-mode"} if trains else set()

@@ -20,6 +20,7 @@ from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
 from likewise.models.onnx import edits, rewrites
 from likewise.models.onnx.rewrites import Alternative
+from likewise.models.torch import inside
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -302,26 +303,12 @@ def _by_the_batch(case: Case) -> Explained | None:
 def _by_batch_statistics(case: Case, module: Any, norms: Sequence[str]) -> Any:
     twin = rounding.copied_module(module, case.largest_copy)
     if twin is not None and hasattr(twin, "graph"):
-        return _program_in_training(twin, frozenset(norms))
+        return inside.in_training(twin, frozenset(norms))
     parts = {} if twin is None else dict(twin.named_modules())
     for name in norms if parts else ():
         # Without statistics of its own, a normalisation takes those of the batch, in eval mode too.
         parts[name].running_mean = parts[name].running_var = None
         parts[name].track_running_stats = False
-    return twin
-
-
-def _program_in_training(twin: Any, norms: frozenset[str]) -> Any:
-    """An exported program has no layers that could be told: its graph says how each normalises."""
-    for node in twin.graph.nodes:
-        schema = getattr(node.target, "_schema", None)
-        names = [argument.name for argument in schema.arguments] if schema is not None else []
-        if "training" not in names or "running_mean" not in names or len(node.args) <= names.index("training"):
-            continue
-        held = str(getattr(node.args[names.index("running_mean")], "target", ""))
-        if held.removesuffix(".running_mean") in norms:
-            node.update_arg(names.index("training"), True)  # noqa: FBT003 - as torch calls it
-    twin.recompile()
     return twin
 
 

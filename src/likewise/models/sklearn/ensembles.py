@@ -24,12 +24,11 @@ def one_against_rest(write: Writing) -> None:
     scores = write.beside([_of_second(write, member) for member in step.estimators_])
     if step.multilabel_:
         write.into(0, write("Cast", write("Greater", scores, 0.0), to=7))
+        write.into(1, scores)
     elif len(step.estimators_) == 1:
-        write.label_at(_above(write, scores, 0.0))
-        scores = write.both_ways(scores)
+        _second_wins_above(write, scores, 0.0)
     else:
-        write.label_at(write("ArgMax", scores, axis=1, keepdims=0))
-    write.into(1, scores)
+        _largest_wins(write, scores)
 
 
 def one_against_one(write: Writing) -> None:
@@ -51,12 +50,9 @@ def one_against_one(write: Writing) -> None:
     share = write("Div", sums, write("Mul", write("Add", write("Abs", sums), 1.0), 3.0))
     scores = write("Add", votes, share)
     if classes == 2:
-        scores = write("Gather", scores, np.array([1]), axis=1)
-        write.label_at(_above(write, scores, 0.0 if by_scores[0] else 0.5))
-        scores = write.both_ways(scores)
+        _second_wins_above(write, write("Gather", scores, np.array([1]), axis=1), 0.0 if by_scores[0] else 0.5)
     else:
-        write.label_at(write("ArgMax", scores, axis=1, keepdims=0))
-    write.into(1, scores)
+        _largest_wins(write, scores)
 
 
 def stack(write: Writing) -> None:
@@ -72,8 +68,7 @@ def stack(write: Writing) -> None:
     ]
     table = write.beside([*said, *([write.table()] if step.passthrough else [])])
     probabilities = write.inside(step.final_estimator_, write.variable(table, step.final_estimator_.n_features_in_))
-    write.label_at(write("ArgMax", probabilities, axis=1, keepdims=0))
-    write.into(1, probabilities)
+    _largest_wins(write, probabilities)
 
 
 def calibrated(write: Writing) -> None:
@@ -85,8 +80,7 @@ def calibrated(write: Writing) -> None:
         return
     found = [_calibrated_member(write, member, len(step.classes_)) for member in step.calibrated_classifiers_]
     probabilities = write("Div", write("Sum", *found), float(len(found)))
-    write.label_at(write("ArgMax", probabilities, axis=1, keepdims=0))
-    write.into(1, probabilities)
+    _largest_wins(write, probabilities)
 
 
 def _calibrated_member(write: Writing, member: Any, classes: int) -> str:
@@ -145,6 +139,12 @@ def _of_second(write: Writing, member: Any) -> str:
     return _of_member(write, member, _method(member), 2)
 
 
-def _above(write: Writing, scores: str, threshold: float) -> str:
-    """0 or 1 for every row of one column."""
-    return write("Reshape", write("Cast", write("Greater", scores, threshold), to=7), np.array([-1]))
+def _largest_wins(write: Writing, scores: str) -> None:
+    write.label_at(write("ArgMax", scores, axis=1, keepdims=0))
+    write.into(1, scores)
+
+
+def _second_wins_above(write: Writing, scores: str, threshold: float) -> None:
+    """Of two classes, by the one column that the second has."""
+    write.label_at(write("Reshape", write("Cast", write("Greater", scores, threshold), to=7), np.array([-1])))
+    write.into(1, write.both_ways(scores))

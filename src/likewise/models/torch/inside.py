@@ -70,16 +70,34 @@ def _array(tensor: Any) -> Array:
 def _epsilons(module: Any) -> dict[str, float]:
     """What each normalisation adds to the variance. In an exported program its layers are names: the graph tells."""
     found = {name: float(part.eps) for name, part in module.named_modules() if hasattr(part, "eps")}
+    for name, node, names in _normalising(module):
+        given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+        if isinstance(given.get("eps"), float):
+            found[name] = given["eps"]
+    return found
+
+
+def _normalising(module: Any) -> Iterator[tuple[str, Any, list[str]]]:
+    """The calls by which an exported program normalises: whose statistics they take, and what their arguments are."""
     for node in getattr(getattr(module, "graph", None), "nodes", ()):
         schema = getattr(node.target, "_schema", None)
         names = [argument.name for argument in schema.arguments] if schema is not None else []
-        if node.op != "call_function" or "running_var" not in names or "eps" not in names:
+        if node.op != "call_function" or "running_var" not in names:
             continue
         given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
         held = str(getattr(given.get("running_var"), "target", ""))
-        if isinstance(given.get("eps"), float) and held.endswith(".running_var"):
-            found[held.removesuffix(".running_var")] = given["eps"]
-    return found
+        if held.endswith(".running_var"):
+            yield held.removesuffix(".running_var"), node, names
+
+
+def in_training(program: Any, norms: frozenset[str]) -> Any:
+    """The program itself, changed so that these normalise by the batch."""
+    for name, node, names in _normalising(program):
+        place = names.index("training") if "training" in names else len(node.args)
+        if name in norms and place < len(node.args):
+            node.update_arg(place, True)  # noqa: FBT003 - as torch calls it
+    program.recompile()
+    return program
 
 
 def _folded(name: str, part: Any, norm_name: str, norm: Any, epsilon: float) -> list[Parameter]:
