@@ -6,6 +6,7 @@ from copy import deepcopy
 from functools import cache
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 from faults.editing import with_attributes, with_constants
@@ -39,6 +40,7 @@ from sklearn.svm import SVC, SVR, LinearSVC
 from weighing import ask_about_weights, cleared, exchanged, times, top
 
 import data_only
+import likewise
 
 COLUMNS = ["height", "weight", "age", "dose"]
 
@@ -338,3 +340,18 @@ def test_the_steps_before_a_model_without_a_converter_are_compared():
     model.steps[-1][1].__class__ = Own
     cause, told = top(model, proto, people()[0])
     assert (cause, told.split(",")[0]) == ("preprocessing-differs", "scaler (income")
+
+
+@pytest.mark.parametrize(
+    ("model", "constant", "place"),
+    [(LogisticRegression(), "coef", "coef_"), (SVC(), "stored2", "stored2")],
+    ids=["both classes beside one another", "computed from what was learnt"],
+)
+def test_what_our_own_export_in_double_writes_is_known_too(tmp_path, model, constant, place):
+    fitted = model.fit(patients(), outcome() > np.median(outcome()))
+    target = tmp_path / "model.onnx"
+    with quietly():
+        likewise.export(fitted, patients(), target, double=True, check=False)
+    bad = with_constants(onnx.load(target), {constant: times(2, 3)})
+    cause, culprit = top(fitted, bad, patients())
+    assert (cause, place in culprit) == ("weight-corruption", True)

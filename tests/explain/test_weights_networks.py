@@ -294,3 +294,37 @@ def test_quantised_weights_are_not_damaged(tmp_path):
     with quietly():
         quantize_static(tmp_path / "whole.onnx", tmp_path / "small.onnx", Rows(), quant_format=QuantFormat.QDQ)
     assert silent(trained("perceptron"), tmp_path / "small.onnx", data("perceptron"))
+
+
+@pytest.mark.parametrize("only_first", [True, False])
+def test_an_epsilon_that_was_folded_into_weights_is_told_as_that(only_first):
+    given = deepcopy(trained("convolving"))
+    for name, norm in (("bn1", given.bn1), ("bn2", given.bn2)):
+        norm.eps = 1e-2 if name == "bn1" or not only_first else norm.eps
+    cause, place = top(trained("convolving"), traced(given, rows("convolving")[:4]), data("convolving"))
+    assert cause == "operator-attribute"
+    assert place == ("epsilon of bn1" if only_first else "epsilon of bn1, bn2")
+
+
+class Seeing(nn.Module):
+    """A convolution of pictures, and a head."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 6, 3, padding=1), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.conv(x)).mean((2, 3)))
+
+
+@pytest.mark.parametrize("order", [[2, 1, 0], [1, 0, 2]])
+def test_a_first_layer_for_channels_in_reverse_is_told_as_that_and_other_orders_as_damage(order):
+    torch.manual_seed(0)
+    made = Seeing().eval()
+    pictures = np.random.default_rng(0).random((32, 3, 8, 8), dtype=np.float32)
+    given = deepcopy(made)
+    with torch.no_grad():
+        given.conv.weight.copy_(made.conv.weight[:, order])
+    cause, place = top(made, exported(given, pictures), {"x": pictures})
+    assert cause == ("input-layout" if order == [2, 1, 0] else "weight-corruption")
+    assert "conv.weight" in place

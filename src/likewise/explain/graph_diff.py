@@ -19,8 +19,9 @@ from likewise.errors import ModelError
 from likewise.explain import experiment, weight_matching
 from likewise.explain.case import Case
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.splice import Beside, Culprit, Graft, Sketch, Twin, sketch, twin
+from likewise.explain.splice import Beside, Culprit, Graft, Sketch, sketch
 from likewise.explain.trace import failing_positions, fed, inside
+from likewise.explain.twins import Twin, twin
 from likewise.models.onnx import edits, grafts
 from likewise.models.onnx.inside import Constant, Opened, equal, rewritten
 

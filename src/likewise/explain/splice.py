@@ -1,32 +1,30 @@
 """Where a graph begins to differ from the reference's, found by values and proven by grafts.
 
-The reference is taken as a graph (`twin`). Both graphs run on failing rows; of every tensor a short sketch is kept, so
-that a network never lies in memory as a whole. A tensor of the candidate whose sketch is found among the reference's is
-right. The culprit is a node that is given right values and gives wrong ones, on a way that stays wrong up to an output.
-What the reference has in its place is grafted there: if the failing rows agree then, nothing else is at fault, and how
-the two differ is the cause.
+The reference is taken as a graph (`explain/twins.py`). Both graphs run on failing rows; of every tensor a short sketch
+is kept, so that a network never lies in memory as a whole. A tensor of the candidate whose sketch is found among the
+reference's is right. The culprit is a node that is given right values and gives wrong ones, on a way that stays wrong
+up to an output. What the reference has in its place is grafted there: if the failing rows agree then, nothing else is
+at fault, and how the two differ is the cause.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import Model
-from likewise.data.columns import ArrayColumns
-from likewise.explain import experiment, remedies, weight_matching
-from likewise.explain.case import Case, made_once
+from likewise.explain import experiment
+from likewise.explain.case import Case
 from likewise.explain.counterparts import in_windows
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.trace import failing_positions, fed
-from likewise.models.arrays import RowLayout
-from likewise.models.onnx import describe, edits, grafts
+from likewise.explain.twins import Twin, twin
+from likewise.models.onnx import edits, grafts
 from likewise.models.onnx.inside import Opened
 
 if TYPE_CHECKING:
@@ -52,91 +50,6 @@ MOST_TRIED = 12
 
 MOST_ROUNDS = 4
 """Culprits that are looked for one after the other."""
-
-SECONDS_FOR_EXPORT = 4.0
-"""An export that captures a program is not begun with less time left."""
-
-CAPTURED = ("node_", "val_")
-"""How names begin in a graph of a captured program: what is left of its exporter where the metadata are gone."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Twin:
-    """The reference as a graph. `side` is whose settings it is run with; `exported`: it was made for this."""
-
-    graph: Opened
-    side: str
-    inputs: Callable[[Batch], dict[str, Array]]
-    outputs: Mapping[str, str]
-    exported: bool
-
-
-@made_once
-def twin(case: Case) -> Twin | None:
-    """The reference as a graph that answers as it does: itself, or what it gives when it is exported now."""
-    if case.framework("reference") == "onnx":
-        proto = case.editable("reference")
-        if proto is None:
-            return None
-        graph = Opened.of(proto, case.tensor_types("reference"))
-        same = {spec.reference: spec.reference for spec in case.specs}
-        return Twin(graph, "reference", lambda batch: fed(case, "reference", batch), same, exported=False)
-    known = weight_matching.twin(case)
-    made = chain(() if known is None else (known,), _exported(case))
-    return next((found for proto in made if (found := _as_it_answers(case, proto)) is not None), None)
-
-
-def _exported(case: Case) -> Iterator[ModelProto]:
-    """What the reference's own exporter makes of it now, by the way and the opset that the candidate was made with."""
-    exporter, candidate = remedies.exporter_of(case), case.graph()
-    if exporter is None:
-        return
-    # It is open for inference now, in whatever mode it was found.
-    details = {**case.runners["reference"].details, "training_mode": False}
-    # What was made another way still holds the same values.
-    for recorded in (True, False) if _recorded(candidate) else (False,):
-        for opset in (grafts.opset(candidate, ""), None):
-            if case.seconds_left() < SECONDS_FOR_EXPORT:
-                return
-            request = remedies.request_of(case, details=details, opset=opset, recorded=recorded)
-            try:
-                with case.waiting():
-                    made = exporter.export(request)
-            except Exception:  # noqa: BLE001 - exporters raise anything; without a twin there is less to compare
-                continue
-            yield made
-            break
-
-
-def _recorded(candidate: ModelProto) -> bool:
-    """Was a graph made by torch's older exporter, which records a run?"""
-    if candidate.producer_name != "pytorch":
-        return False
-    nodes = candidate.graph.node
-    names = (name for node in nodes for name in (node.name, *node.output))
-    return not any(node.metadata_props for node in nodes) and not any(name.startswith(CAPTURED) for name in names)
-
-
-def _as_it_answers(case: Case, proto: ModelProto) -> Twin | None:
-    """An export of the reference, if it answers like it on rows that fail now."""
-    try:
-        found = remedies.in_candidates_place(Trial.few(case), proto)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, it is of no use
-        return None
-    if found is None or not found[0].pairing.pairs or found[1].share < 1 - 1e-9:
-        return None
-    written = edits.editable(proto, case.largest_copy)
-    if written is None:
-        return None
-    feed = found[0].candidate.feed
-    layout = RowLayout(Model("onnx", written), describe.inputs(written), ())
-
-    def inputs(batch: Batch) -> dict[str, Array]:
-        return layout.feed(replace(batch, inputs=ArrayColumns(dict(feed(batch)[0].inputs))))
-
-    outputs = {spec.reference: spec.candidate for spec in found[0].pairing.pairs}
-    return Twin(Opened.of(written, edits.tensor_types(written)), "candidate", inputs, outputs, exported=True)
-
 
 PROJECTIONS, BLOCK = 4, 1 << 18
 

@@ -310,6 +310,7 @@ def derived(parameter: Parameter) -> Iterator[Form]:
     if is_text(parameter.values) or parameter.kind in (NETWORK, BUFFER, GRAPH) or parameter.rounding:
         return
     flat = parameter.values.ravel().astype(np.float64)
+    yield Form(parameter, np.stack([-flat, flat], axis=1), origin=np.repeat(np.arange(flat.size), 2))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         for changed in (-2 * flat, flat**2, np.sqrt(flat), 1 / np.sqrt(flat), np.log(flat)):
             if np.isfinite(changed).all():

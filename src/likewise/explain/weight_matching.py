@@ -1,7 +1,6 @@
 """Which constant of a graph should hold what: by the graph that the reference gives today, by values, by order.
 
-A reference that is ONNX itself is its own twin; an estimator is converted once more, for the inputs that
-the candidate declares. Nodes of the two graphs are put together where they come in the same order.
+Nodes of the two graphs are put together where they come in the same order.
 
 Where there is no twin, constants are held against fitted arrays: by what they hold first, by name and order for the
 rest. Exporters rename, transpose, flatten, negate, invert and fold. Names therefore decide only between
@@ -12,14 +11,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from itertools import takewhile
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from likewise.contracts.data import Array
-from likewise.explain.case import Case, made_once
+from likewise.explain.case import Case
 from likewise.explain.weight_arrays import (
     Form,
     Match,
@@ -32,17 +33,13 @@ from likewise.explain.weight_arrays import (
     pattern,
     unequal,
 )
-from likewise.models import quietly
-from likewise.models.arrays import BUFFER, GRAPH, NETWORK, PACKED, Parameter
+from likewise.models.arrays import BUFFER, GRAPH, NETWORK, PACKED, PREPROCESSING, Parameter
 from likewise.models.onnx import describe
 from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-
-SECONDS = 3.0
-"""A conversion is not begun with less time left."""
 
 MOST_NODES = 4_000
 
@@ -58,66 +55,6 @@ FEW_SHARED = 0.5
 WHOLE_NUMBERS = {"LabelEncoder", "OneHotEncoder", "Imputer", "TfIdfVectorizer", "ArrayFeatureExtractor"}
 WHOLE_NUMBERS |= {"SVMClassifier", "SVMRegressor"}
 """Operators whose whole numbers are learnt; those of others are shapes, axes and counts."""
-
-
-@made_once
-def twin(case: Case) -> ModelProto | None:
-    """The graph that the reference gives today, or None. A conversion cannot be stopped, and takes nobody's time."""
-    if case.framework("reference") == "onnx":
-        graph: ModelProto | None = case.graph("reference")
-        return graph
-    candidate, native = case.graph("candidate"), case.native("reference")
-    ready = candidate is not None and hasattr(native, "get_params") and case.seconds_left() > SECONDS
-    if not ready:
-        return None
-    with case.waiting():
-        return _converted(native, candidate)
-
-
-def _converted(model: Any, candidate: ModelProto) -> ModelProto | None:
-    """An estimator converted for the candidate's inputs; of one that has no converter, the steps before it."""
-    try:
-        from skl2onnx import convert_sklearn, get_latest_tested_opset_version
-        from sklearn.base import is_classifier
-        from sklearn.pipeline import Pipeline
-    except ImportError:
-        return None
-    model = getattr(model, "best_estimator_", model)
-    types = _types(candidate)
-    parts = [model, model[:-1]] if isinstance(model, Pipeline) and len(model) > 1 else [model]
-    older = {"": get_latest_tested_opset_version(), "ai.onnx.ml": 3}
-    for part in parts:
-        options = {id(part): {"zipmap": False}} if is_classifier(part) else None
-        for opset, given in ((None, options), (older, options), (None, None)):
-            try:
-                with quietly():
-                    found: ModelProto = convert_sklearn(part, initial_types=types, target_opset=opset, options=given)
-            except Exception:  # noqa: BLE001 - converters raise anything; without a twin there is less to compare
-                continue
-            return found
-    return None
-
-
-def _types(candidate: ModelProto) -> list[tuple[str, Any]]:
-    from onnx import TensorProto
-    from skl2onnx.common import data_types
-
-    known = {
-        TensorProto.FLOAT: data_types.FloatTensorType,
-        TensorProto.DOUBLE: data_types.DoubleTensorType,
-        TensorProto.INT64: data_types.Int64TensorType,
-        TensorProto.INT32: data_types.Int32TensorType,
-        TensorProto.BOOL: data_types.BooleanTensorType,
-        TensorProto.STRING: data_types.StringTensorType,
-    }
-    stored = {tensor.name for tensor in candidate.graph.initializer}
-    found = []
-    for value in candidate.graph.input:
-        if value.name not in stored:
-            held = value.type.tensor_type
-            shape = [dim.dim_value if dim.dim_value > 0 else None for dim in held.shape.dim]
-            found.append((value.name, known.get(held.elem_type, data_types.FloatTensorType)([None, *shape[1:]])))
-    return found
 
 
 def aligned(reference: ModelProto, candidate: ModelProto) -> list[tuple[int, int]]:
@@ -436,6 +373,46 @@ def _of_one_sum(values: Array, expected: Array) -> bool:
     """Could one array be the other in another order, or with entries lost? Cheaper than sorting both."""
     mine, yours = float(np.abs(values).sum()), float(np.abs(expected).sum())
     return not np.isfinite(mine) or abs(mine - yours) <= 1e-5 * yours
+
+
+def by_branch(graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter]) -> list[Match]:
+    """The same with other names where several steps learnt the same numbers: by what follows, as each has its model."""
+    alike: dict[tuple[str, bytes], list[Parameter]] = {}
+    for parameter in known if any(p.role == PREPROCESSING for p in known) else ():
+        alike.setdefault((parameter.attribute, np.ascontiguousarray(parameter.values).tobytes()), []).append(parameter)
+    groups = {entry.path: group for group in alike.values() if len(group) > 1 for entry in group}
+    names = [None if match.parameter is None else match.parameter.path for match in matches]
+    shared = {place: groups[name] for place, name in enumerate(names) if name in groups}
+    sure = {m.constant.node: m.parameter.step for m in matches if m.parameter and m.parameter.path not in groups}
+    found: dict[int, Parameter] = {}
+    for place, group in shared.items():
+        step = next((sure[node] for node in after(graph, matches[place].constant.node) if node in sure), "")
+        near = [_shared(entry.step, step) for entry in group]
+        if near.count(max(near)) == 1 and max(near):
+            found[place] = group[near.index(max(near))]
+    told = {parameter.path for parameter in found.values()}
+    for place, group in shared.items():
+        # The others have what is left, in their own order.
+        left = [entry for entry in group if entry.path not in told]
+        if place not in found and left:
+            found[place] = left[0]
+            told.add(left[0].path)
+    return [replace(m, parameter=found.get(place, m.parameter)) for place, m in enumerate(matches)]
+
+
+def _shared(one: str, other: str) -> int:
+    """How many names two paths have in common from their beginning."""
+    names = zip(one.split("__"), other.split("__"), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], names))
+
+
+def after(graph: ModelProto, start: int) -> Iterator[int]:
+    """The nodes behind a node, in the order of the graph."""
+    behind = set(graph.graph.node[start].output)
+    for index, node in enumerate(graph.graph.node):
+        if behind.intersection(node.input):
+            behind.update(node.output)
+            yield index
 
 
 LEARNING = {"MatMul", "Gemm", "Conv", "ConvTranspose", "LSTM", "GRU", "RNN", "Scan", "Loop", "Attention"}

@@ -9,18 +9,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.explain import weight_matching
+from likewise.explain import twins, weight_matching
 from likewise.explain.case import Case, made_once
 from likewise.explain.experiment import Change, Effect, Trial, fewest, first, run
+from likewise.explain.trace import reference_steps
 from likewise.explain.weight_arrays import Form, Match, Pattern, is_float, is_text, pattern, storage_of
-from likewise.explain.weight_matching import TREES, before_the_model, identified, is_intercept, labels, matched
+from likewise.explain.weight_matching import (
+    TREES,
+    after,
+    before_the_model,
+    by_branch,
+    identified,
+    is_intercept,
+    labels,
+    matched,
+)
 from likewise.models.arrays import BUFFER, GRAPH, MODEL, NETWORK, PREPROCESSING, Parameter
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx.inside import LARGEST, Constant, absent, constants, with_added, with_values
@@ -147,8 +156,7 @@ def weights(case: Case) -> Weights | None:
     graph = case.graph("candidate") if case.runners.get("candidate") is not None else None
     if graph is None or case.native("reference") is None:
         return None
-    known = reference_parameters(case)
-    twin = weight_matching.twin(case)
+    known, twin = reference_parameters(case), twins.converted(case)
     if not known and twin is None:
         return None
     held = [constant for constant in constants(graph) if constant.operator not in TREES]
@@ -163,7 +171,9 @@ def weights(case: Case) -> Weights | None:
     named = {match.parameter.path for match in found if match.parameter is not None}
     rest = [constant for constant in held if constant.key not in paired and not labels(constant)]
     found += matched(case, rest, [parameter for parameter in known if parameter.path not in named])
-    found, before = _placed(graph, _of_one_storage(_by_branch(graph, found, known)), known)
+    found, before = _placed(graph, _of_one_storage(by_branch(graph, found, known)), known)
+    if case.framework("reference") == "sklearn" and not reference_steps(case):
+        before = frozenset()  # one estimator and nothing before it
     differences = [*_differences(found, before)]
     for pairs in () if twin is None else weight_matching.other_trees(twin, graph):
         trees = tuple(Match(yours, mine.values) for mine, yours in pairs)
@@ -205,46 +215,6 @@ def _by_name(held: Sequence[Constant], known: Sequence[Parameter]) -> dict[tuple
         for constant, parameter in stored
         if parameter is not None and parameter.values.shape == constant.values.shape
     }
-
-
-def _by_branch(graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter]) -> list[Match]:
-    """The same with other names where several steps learnt the same numbers: by what follows, as each has its model."""
-    alike: dict[tuple[str, bytes], list[Parameter]] = {}
-    for parameter in known if any(p.role == PREPROCESSING for p in known) else ():
-        alike.setdefault((parameter.attribute, np.ascontiguousarray(parameter.values).tobytes()), []).append(parameter)
-    groups = {entry.path: group for group in alike.values() if len(group) > 1 for entry in group}
-    names = [None if match.parameter is None else match.parameter.path for match in matches]
-    shared = {place: groups[name] for place, name in enumerate(names) if name in groups}
-    sure = {m.constant.node: m.parameter.step for m in matches if m.parameter and m.parameter.path not in groups}
-    found: dict[int, Parameter] = {}
-    for place, group in shared.items():
-        step = next((sure[node] for node in _after(graph, matches[place].constant.node) if node in sure), "")
-        near = [_shared(entry.step, step) for entry in group]
-        if near.count(max(near)) == 1 and max(near):
-            found[place] = group[near.index(max(near))]
-    told = {parameter.path for parameter in found.values()}
-    for place, group in shared.items():
-        # The others have what is left, in their own order.
-        left = [entry for entry in group if entry.path not in told]
-        if place not in found and left:
-            found[place] = left[0]
-            told.add(left[0].path)
-    return [replace(m, parameter=found.get(place, m.parameter)) for place, m in enumerate(matches)]
-
-
-def _shared(one: str, other: str) -> int:
-    """How many names two paths have in common from their beginning."""
-    names = zip(one.split("__"), other.split("__"), strict=False)
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], names))
-
-
-def _after(graph: ModelProto, start: int) -> Iterator[int]:
-    """The nodes behind a node, in the order of the graph."""
-    behind = set(graph.graph.node[start].output)
-    for index, node in enumerate(graph.graph.node):
-        if behind.intersection(node.input):
-            behind.update(node.output)
-            yield index
 
 
 def _twinned(mine: Constant, yours: Constant, named: Match | None) -> Match:
@@ -305,7 +275,7 @@ def _placed(
     every = {p.step: p for p in known if p.role == PREPROCESSING and p.kind != GRAPH}
     if not waiting and any(p.role == MODEL and p.path not in held for p in known):
         # Behind steps that are all found, what nobody names is of the model, which has arrays that are not.
-        before -= {index for node in prepared for index in _after(graph, node)} - prepared
+        before -= {index for node in prepared for index in after(graph, node)} - prepared
     owner = next((next(iter(steps.values())) for steps in (waiting, every) if len(steps) == 1), None)
     if owner is None:
         return list(matches), before

@@ -20,7 +20,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain import experiment, rounding, splice, trace
+from likewise.explain import experiment, rounding, splice, trace, twins
 from likewise.explain.case import Case, Explained, Fix, OutOfTimeError, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.remedies import quantised_again
@@ -104,7 +104,7 @@ class Quantized:
         graph.restore(arrays)
         if len(graph.restored) < len(found) and case.framework("reference") == "torch":
             # Exporters fold and transpose: what the reference gives as a graph today holds them as the candidate does.
-            twin = splice.twin(case)
+            twin = twins.twin(case)
             arrays = [] if twin is None else list(edits.constants(twin.graph.proto.graph).items())
             graph.restore([(name, array) for name, array in arrays if array.ndim and array.dtype.kind == "f"])
         for name, values in edits.constants(plain.graph).items():

@@ -23,6 +23,8 @@ from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
 from likewise.explain.remedies import exported
+from likewise.explain.weight_arrays import unequal
+from likewise.explain.weight_matching import before_the_model
 from likewise.explain.weights import (
     Difference,
     Part,
@@ -36,6 +38,7 @@ from likewise.explain.weights import (
 )
 from likewise.models.arrays import MODEL, PREPROCESSING
 from likewise.models.onnx import edits
+from likewise.models.torch import inside
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -48,6 +51,11 @@ MOST = 0.8
 
 SHOWN = 3
 """Weights, columns and steps that are named."""
+
+SAME_FACTOR = 1e-4
+"""How far weights may be from a multiple of others."""
+
+COLOURS = "RGB"
 
 AGGREGATES = {"SUM": 1, "AVERAGE": 0, "MIN": 2, "MAX": 3}
 """How trees are put together, by name in the older operators and by number in the newer one."""
@@ -68,6 +76,8 @@ UNCHANGED = Remedy(again="Export again from this reference, and check the export
 @probe(
     "weight-corruption",
     "stale-weights",
+    "operator-attribute",
+    "input-layout",
     when=lambda case: bool(case.comparison.lineage) or case.native("reference") is not None,
     needs_answers=False,
 )
@@ -76,7 +86,9 @@ def other_weights(case: Case) -> Iterator[Explained]:
     failing = case.sample is not None and bool(case.sample.failing.any())
     found = weights(case) if failing else None
     if found is not None and found.differences:
-        told = list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
+        known = [claim for claim in (_other_epsilon(case, found), _other_channels(case, found)) if claim is not None]
+        told = list(shown(case, known))
+        told = told or list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
         yield from told
         if told:
             return
@@ -103,6 +115,75 @@ def _stale(case: Case, found: Weights) -> Claim:
         FROM_REFERENCE,
         put_back(case, found.differences),
     )
+
+
+def _other_epsilon(case: Case, found: Weights) -> Claim | None:
+    """Batch norms multiplied into the weights before with another epsilon than theirs: a factor for each output."""
+    variances = {entry.step: entry.values for entry in found.known if entry.attribute == "running_var"}
+    weighty = [entry for entry in found.differences if not entry.is_intercept]
+    seen: list[tuple[Array, Array, float]] = []
+    epsilons = inside.epsilons_of(case.native("reference")) if variances else {}
+    for entry in weighty:
+        norm = "" if entry.parameter is None else entry.parameter.folded
+        variance, factors = variances.get(norm), _factors(entry)
+        if variance is None or factors is None or norm not in epsilons or len(factors) != len(variance):
+            return None
+        seen.append((variance.astype(np.float64), factors, epsilons[norm]))
+    if not seen:
+        return None
+    # The smallest variance tells most.
+    variance, factors, meant = min(seen, key=lambda one: float(one[0].min()))
+    least = int(variance.argmin())
+    used = float(f"{(variance[least] + meant) / factors[least] ** 2 - variance[least]:.2g}")
+    if used < 0 or not all(np.allclose(f**2 * (v + used), v + e, rtol=SAME_FACTOR) for v, f, e in seen):
+        return None
+    norms = list(dict.fromkeys(entry.parameter.folded for entry in weighty if entry.parameter is not None))
+    return Claim(
+        "operator-attribute",
+        Place(f"epsilon of {listed(norms, SHOWN)}", path=norms[0], tensors=_tensors(weighty)),
+        f"{listed(norms, SHOWN)} multiplied into the weights before with epsilon {used:g} instead of {meant:g}; with "
+        f"the reference's put into the graph, {HEALED} agree",
+        UNCHANGED,
+        put_back(case, found.differences),
+    )
+
+
+def _other_channels(case: Case, found: Weights) -> Claim | None:
+    """The first convolution of pictures written for channels in reverse, as some converters do."""
+    weighty = [entry for entry in found.differences if not entry.dropped]
+    entry = weighty[0] if len(weighty) == 1 else None
+    if entry is None or entry.constant.operator != "Conv" or entry.constant.place != 1:
+        return None
+    held, wanted = entry.constant.values, entry.match.expected
+    if held.ndim != 4 or held.shape != wanted.shape or held.shape[1] != len(COLOURS):
+        return None
+    nodes, given = found.graph.graph.node, {value.name for value in found.graph.graph.input}
+    before = [nodes[index] for index in before_the_model(found.graph, {entry.constant.node})]
+    given |= {name for node in before for name in node.output}
+    if nodes[entry.constant.node].input[0] not in given or unequal(held, wanted[:, ::-1]).any():
+        return None
+    return Claim(
+        "input-layout",
+        Place("channels in reverse (BGR instead of RGB)", (entry.name,), path=entry.name, tensors=_tensors(weighty)),
+        f"{entry.name} holds what the reference's has for the channels in reverse; with the reference's put back into "
+        f"the graph, {HEALED} agree",
+        Remedy(again="Export again without an option that reverses the channels of inputs"),
+        put_back(case, weighty),
+    )
+
+
+def _factors(entry: Difference) -> Array | None:
+    """What each output's weights are multiplied by, if that is all there is to a difference."""
+    held, wanted = (side.astype(np.float64) for side in (entry.constant.values, entry.match.expected))
+    if held.shape != wanted.shape or held.ndim < 2:
+        return None
+    for axis in (0, 1):
+        mine, yours = (np.moveaxis(side, axis, 0).reshape(side.shape[axis], -1) for side in (held, wanted))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            factors = (mine * yours).sum(axis=1) / (yours * yours).sum(axis=1)
+        if np.allclose(mine, factors[:, None] * yours, rtol=SAME_FACTOR, atol=SAME_FACTOR * float(np.abs(mine).max())):
+            return np.asarray(factors)
+    return None
 
 
 def _concerned(found: Weights, learnt: Sequence[Difference]) -> Place:

@@ -32,7 +32,7 @@ FOLDING = 1e-5
 
 def parameters_of(module: Any) -> Iterator[Parameter]:
     """The state of a module, then what becomes of it where a batch norm is folded or a cell is packed."""
-    parts, epsilons = dict(module.named_modules()), _epsilons(module)
+    parts, epsilons = dict(module.named_modules()), epsilons_of(module)
     norms = [(number, name) for number, name in enumerate(parts) if hasattr(parts[name], "running_mean")]
     learnt = {name for name, _ in module.named_parameters()}
     for name, values in _state(module):
@@ -67,7 +67,7 @@ def _array(tensor: Any) -> Array:
     return array
 
 
-def _epsilons(module: Any) -> dict[str, float]:
+def epsilons_of(module: Any) -> dict[str, float]:
     """What each normalisation adds to the variance. In an exported program its layers are names: the graph tells."""
     found = {name: float(part.eps) for name, part in module.named_modules() if hasattr(part, "eps")}
     for name, node, names in _normalising(module):
