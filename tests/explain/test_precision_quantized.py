@@ -22,8 +22,8 @@ ROWS = {"x": sg.rows()}
 
 
 class _Calibration:
-    def __init__(self):
-        self._batches = iter([{"x": ROWS["x"][start : start + 50]} for start in range(0, 200, 50)])
+    def __init__(self, rows):
+        self._batches = iter([{"x": rows[start : start + 50]} for start in range(0, len(rows), 50)])
 
     def get_next(self):
         return next(self._batches, None)
@@ -31,7 +31,11 @@ class _Calibration:
 
 @cache
 def quantized(how, *, reduce_range=True):
-    """The network quantised by ONNX Runtime's own tools."""
+    return quantized_graph(sg.exported_network(), how, ROWS["x"][:200], reduce_range=reduce_range)
+
+
+def quantized_graph(proto, how, rows, *, reduce_range=True):
+    """A network quantised by ONNX Runtime's own tools."""
     import tempfile
     from pathlib import Path
 
@@ -40,12 +44,12 @@ def quantized(how, *, reduce_range=True):
     logging.disable(logging.WARNING)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         source, target = Path(folder) / "float.onnx", Path(folder) / "integer.onnx"
-        onnx.save(sg.exported_network(), source)
+        onnx.save(proto, source)
         if how == "dynamic":
             quantize_dynamic(source, target, reduce_range=reduce_range)
         else:
             form = QuantFormat.QDQ if how == "qdq" else QuantFormat.QOperator
-            quantize_static(source, target, _Calibration(), quant_format=form, reduce_range=reduce_range)
+            quantize_static(source, target, _Calibration(rows), quant_format=form, reduce_range=reduce_range)
         logging.disable(logging.NOTSET)
         return onnx.load(target)
 
@@ -219,3 +223,53 @@ def test_weights_packed_into_four_bits():
     )
     best = sg.explained(reference, candidate, {"x": sg.rows(width=32)})
     assert best.cause == "quantization"
+
+
+def convolving(end):
+    """Convolutions with a Relu or a Clip behind, which quantisers leave out, and `end` nodes behind them."""
+    draw = np.random.default_rng(5)
+    sizes = {"w1": (6, 3, 3, 3), "w2": (6, 6, 3, 3), "w3": (6, 6, 3, 3), "w4": (6, 6)}
+    stored = {name: (draw.normal(size=size) / np.sqrt(size[1])).astype(np.float32) for name, size in sizes.items()}
+    stored |= {name: np.array(value, np.float32) for name, value in {"low": 0, "high": 6, "large": 50}.items()}
+    nodes = []
+    for number, activation in enumerate(("Relu", "Clip", "HardSwish"), 1):
+        before = "x" if number == 1 else f"a{number - 1}"
+        nodes.append(onnx.helper.make_node("Conv", [before, f"w{number}"], [f"c{number}"], f"conv{number}"))
+        limits = ["low", "high"] if activation == "Clip" else []
+        nodes.append(onnx.helper.make_node(activation, [f"c{number}", *limits], [f"a{number}"], f"act{number}"))
+    nodes += [
+        onnx.helper.make_node("GlobalAveragePool", ["a3"], ["pooled"], "pool"),
+        onnx.helper.make_node("Flatten", ["pooled"], ["flat"], "flatten"),
+        onnx.helper.make_node("MatMul", ["flat", "w4"], ["scores"], "head"),
+        *end,
+    ]
+    given = onnx.helper.make_tensor_value_info("x", 1, ["n", 3, 10, 10])
+    made = onnx.helper.make_tensor_value_info(nodes[-1].output[0], 1, ["n", None])
+    arrays = [numpy_helper.from_array(values, name) for name, values in stored.items()]
+    graph = onnx.helper.make_graph(nodes, "convolving", [given], [made], arrays)
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=10)
+
+
+def pictures():
+    return np.random.default_rng(6).normal(size=(60, 3, 10, 10)).astype(np.float32)
+
+
+@pytest.mark.parametrize("how", ["qdq", "qoperator"])
+def test_ranges_of_other_rows_are_told_although_no_input_was_negative_there(how):
+    plain = convolving([])
+    tame = quantized_graph(plain, how, np.abs(pictures()) * np.float32(0.1))
+    best = sg.explained(plain, tame, {"x": pictures()}, preset="quantized")
+    assert (best.cause, best.explained_share) == ("quantization", 1)
+    assert "calibrated on tamer rows" in best.evidence
+    assert "--calibrate" in best.remedy
+
+
+def test_channels_that_become_zero_beside_large_ones_are_told():
+    large = onnx.helper.make_node("Mul", ["scores", "large"], ["boxes"], "boxes")
+    small = onnx.helper.make_node("Sigmoid", ["scores"], ["shares"], "shares")
+    both = onnx.helper.make_node("Concat", ["boxes", "shares"], ["y"], "both", axis=1)
+    plain = convolving([large, small, both])
+    best = sg.explained(plain, quantized_graph(plain, "qdq", pictures()), {"x": pictures()})
+    assert best.cause == "quantization"
+    assert "of 12 channels become zero" in best.evidence
+    assert "--exclude both" in best.remedy

@@ -15,7 +15,16 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.models.onnx import edits
 from likewise.models.onnx.edits import Writer
-from likewise.models.onnx.quantized import PRODUCTS, WEIGHT_PLACES, Site, Stored, limits, packed_weights, weights
+from likewise.models.onnx.quantized import (
+    PRODUCTS,
+    WEIGHT_PLACES,
+    Site,
+    Stored,
+    limits,
+    name_before,
+    packed_weights,
+    weights,
+)
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -196,11 +205,20 @@ FORMS: Mapping[str, Form] = {
 }
 
 
-def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu") -> ModelProto:
+CUTTING = ("Relu", "Clip")
+"""Operators that cut values off and do nothing else to them."""
+
+Ends = tuple[float, float]
+"""What an activation function cuts its values off at."""
+
+
+def without(
+    proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu", known: Mapping[str, Ends | None] | None = None
+) -> ModelProto:
     """The graph without the quantisation of some activations.
 
-    Quantisers drop a Relu where the integers cannot be negative, so it has to stand in their place:
-    `relu` puts it there, `clip` also keeps the upper bound, `none` does neither.
+    Quantisers drop a Relu where the integers cannot be negative, so it has to stand in their place. `known` tells
+    where one was; of other activations `relu` puts it there, `clip` also keeps the upper bound, `none` does neither.
     """
     copy = edits.copied(proto)
     del copy.graph.value_info[:]
@@ -211,7 +229,9 @@ def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu"
     for node in copy.graph.node:
         if node.name in bypassed:
             floats.add(node.output[0])
-            nodes.append(_bypassed(node, copy.graph, stored, bounded))
+            given = node.input[0]
+            ends = known[given] if known is not None and given in known else _guessed(node, stored, bounded)
+            nodes.append(_bypassed(node, copy.graph, ends))
         elif node.op_type == "DequantizeLinear" and node.input[0] in floats:
             nodes.append(edits.make_node("Identity", [node.input[0]], [node.output[0]], name=node.name))
         elif node.op_type in PRODUCTS and floats.intersection(node.input[:2]):
@@ -224,18 +244,60 @@ def without(proto: ModelProto, sites: Collection[Site], *, bounded: str = "relu"
     return copy
 
 
-def _bypassed(node: NodeProto, graph: GraphProto, stored: Stored, bounded: str) -> NodeProto:
+def left_out(reference: ModelProto, candidate: ModelProto, sites: Iterable[Site]) -> dict[str, Ends | None]:
+    """Where the reference cuts off what is an activation of a quantised graph, which leaves such a node out.
+
+    The activation is called after what that node gives, or after what it is given.
+    """
+    stored = edits.constants(reference.graph)
+    readers: dict[str, list[NodeProto]] = {}
+    for node in reference.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    made = {node.output[0]: node for node in reference.graph.node}
+    kept = {name_before(name) for node in candidate.graph.node for name in node.output if node.op_type in CUTTING}
+    found: dict[str, Ends | None] = {}
+    for site in sites:
+        # Of an operator on integers only what it gives has a name.
+        name = next((name for name in map(name_before, [site.tensor, *sorted(site.integers)]) if name in made), None)
+        if name is None:
+            continue
+        beside = [made[name], *readers.get(name, ())]
+        gone = [node for node in beside if node.op_type in CUTTING and node.output[0] not in kept]
+        found[site.tensor] = _cut_off(gone[0], stored) if gone else None
+    return found
+
+
+def _cut_off(node: NodeProto, stored: Stored) -> Ends:
+    """Where a node cuts off values."""
+    if node.op_type == "Relu":
+        return 0.0, np.inf
+    named = [edits.attribute(node, name) for name in ("min", "max")]
+    given = [stored.get(name) for name in edits.inputs_at(node, 1, 2)]
+    low, high = (
+        value if value is not None else None if array is None else array.item()
+        for value, array in zip(named, given, strict=True)
+    )
+    return -np.inf if low is None else float(low), np.inf if high is None else float(high)
+
+
+def _guessed(node: NodeProto, stored: Stored, bounded: str) -> Ends | None:
+    """Where a function that is gone cut values off, by what the integers can hold."""
+    ends = None if bounded == "none" or node.op_type == "DynamicQuantizeLinear" else limits(node, stored)
+    if ends is None or bounded == "clip":
+        return ends
+    return (0.0, np.inf) if ends[0] == 0 else None
+
+
+def _bypassed(node: NodeProto, graph: GraphProto, ends: Ends | None) -> NodeProto:
     operator, inputs, target = "Identity", [node.input[0]], node.output[0]
     if node.op_type == "DynamicQuantizeLinear":
         edits.set_constant(graph, node.output[1], np.array(1.0, dtype=np.float32))
         edits.set_constant(graph, node.output[2], np.array(0, dtype=np.uint8))
-    elif bounded != "none" and (ends := limits(node, stored)) is not None:
-        if bounded == "clip":
-            operator, inputs = "Clip", [*inputs, f"{target}__low", f"{target}__high"]
-            for name, limit in zip(inputs[1:], ends, strict=True):
-                edits.set_constant(graph, name, np.array(limit, dtype=np.float32))
-        elif ends[0] == 0:
-            operator = "Relu"
+    if ends is not None:
+        operator, inputs = "Clip", [*inputs, f"{target}__low", f"{target}__high"]
+        for name, limit in zip(inputs[1:], ends, strict=True):
+            edits.set_constant(graph, name, np.array(limit, dtype=np.float32))
     return edits.make_node(operator, inputs, [target], name=node.name)
 
 

@@ -39,6 +39,17 @@ MISCOUNTED = 0.01
 PRODUCTS = ("MatMulInteger", "ConvInteger", "MatMulIntegerToFloat")
 
 
+SUFFIXES = ("_quantized", "_DequantizeLinear_Output", "_quant")
+"""What quantisers hang behind the names of tensors and nodes."""
+
+
+def name_before(name: str) -> str:
+    """What a tensor or node was called before it was quantised."""
+    for suffix in SUFFIXES:
+        name = name.removesuffix(suffix)
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
     """One place where numbers become integers: an activation that is quantised.
