@@ -21,7 +21,7 @@ from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import Normalizer, StandardScaler
 
 import likewise
 
@@ -111,3 +111,31 @@ def test_what_a_model_computes_from_its_arrays_is_not_told_of_the_step_before_it
     other = copy.deepcopy(model)
     other["model"].means_[1, 0] += 0.8
     assert top(model, exported(other, rows), rows).cause == "weight-corruption"
+
+
+def test_two_settings_at_once_are_found_where_neither_is_enough(rows):
+    value, table = rows.a * 2 + np.sin(rows.b), rows.to_numpy(np.float64)
+    model, other = (KNeighborsRegressor(count, weights="distance").fit(table[:100], value[:100]) for count in (12, 4))
+    best = top(model, piped.exported(other), {"X": table[100:]})
+    assert best.cause == "aggregation"
+    assert "(n_neighbors=4, weights='uniform' instead of n_neighbors=12, weights='distance')" in best.culprit
+
+
+@pytest.mark.parametrize("method", ["sigmoid", "isotonic"])
+@pytest.mark.parametrize("ensemble", [False, True])
+def test_a_calibration_that_was_left_out(rows, method, ensemble):
+    flag = (rows.a + np.random.default_rng(1).normal(0, 2, len(rows)) > 5).astype(int)
+    table = rows.to_numpy()
+    model = CalibratedClassifierCV(GaussianNB(), method=method, cv=2, ensemble=ensemble).fit(table, flag)
+    best = top(model, piped.exported(model.calibrated_classifiers_[0].estimator), {"X": table})
+    assert (best.cause, best.culprit) == ("model-part-dropped", "CalibratedClassifierCV")
+    assert ("first member" in best.evidence) is ensemble
+
+
+def test_two_steps_in_the_other_order(rows):
+    flag = (rows.a > rows.b).astype(int)
+    model = Pipeline([("length", Normalizer()), ("scale", StandardScaler()), ("model", LogisticRegression())])
+    model.fit(rows.to_numpy(), flag)
+    other = Pipeline([model.steps[1], model.steps[0], model.steps[2]])
+    best = top(model, piped.exported(other), {"X": rows.to_numpy()})
+    assert (best.cause, best.culprit) == ("preprocessing-differs", "Pipeline (length, scale)")

@@ -8,9 +8,11 @@ are taken, what lies between two points. Nothing is fitted again: what only matt
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain, combinations, islice
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,16 @@ from likewise.data.cells import listed
 from likewise.explain import experiment
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import Change, Trial
+from likewise.models.onnx import edits
 from likewise.models.sklearn.walk import MOST_MEMBERS, TEXT, Part, Role, joined, parts, with_parts
 
 ENOUGH = 0.9
 """Of the failing rows, so many have to agree: a setting that was passed over is so for all of them."""
+
+MOST_PAIRS = 40
+"""Settings of one estimator that are tried two at a time, where none alone explains anything."""
+
+Settings = Sequence[tuple[str, Any]]
 
 SHORTEST, LONGEST = -2, 3
 """Counts are tried so far below and above what they are."""
@@ -57,37 +65,59 @@ COUNTING = {"norm", "use_idf", "smooth_idf", "sublinear_tf", "binary"}
     when=lambda case: case.framework("reference") == "sklearn" and case.native("reference") is not None,
 )
 def passed_over(case: Case) -> Explained | None:
-    """Give one parameter of one estimator another value, and see whether the reference answers like the candidate."""
+    """Give one parameter of one estimator another value, or two, and see whether the reference answers alike."""
     native = case.native("reference")
-    read = _read(case)
-    tries = (
-        (path, estimator, name, value)
+    read, counts = _read(case), _counts(case)
+    settings = [
+        (
+            path,
+            estimator,
+            [(n, v) for n, v in _others(estimator, counts) if n in read.get(path, ()) and n not in FITTING],
+        )
         for path, estimator in _estimators(native)
-        for name, value in _others(estimator)
-        if name in read.get(path, ()) and name not in FITTING
-    )
+    ]
+    singles = ((path, estimator, (one,)) for path, estimator, others in settings for one in others)
+    pairs = [
+        (path, estimator, (one, other))
+        for path, estimator, others in settings
+        for one, other in combinations(others, 2)
+        if one[0] != other[0]
+    ]
+    pairs.sort(key=lambda pair: -sum(name in PUTTING_TOGETHER for name, _ in pair[2]))
 
-    def does(trial: Trial, found: tuple[str, Any, str, Any]) -> experiment.Effect | None:
-        _, estimator, name, value = found
-        return trial.run(Change("reference", target=_with(native, estimator, name, value)))
+    def does(trial: Trial, found: tuple[str, Any, Settings]) -> experiment.Effect | None:
+        _, estimator, given = found
+        return trial.run(Change("reference", target=_with(native, estimator, given)))
 
-    shown = experiment.first(case, tries, does, enough=ENOUGH)
+    shown = experiment.first(case, chain(singles, islice(pairs, MOST_PAIRS)), does, enough=ENOUGH)
     if shown is None:
         return None
-    (path, estimator, name, value), effect = shown
-    kind, was = type(estimator).__name__, getattr(estimator, name)
-    told = f"{name}={value!r} instead of {name}={was!r}"
+    (path, estimator, given), effect = shown
+    kind = type(estimator).__name__
+    now, was = (
+        ", ".join(f"{name}={value!r}" for name, value in side)
+        for side in (given, [(name, getattr(estimator, name)) for name, _ in given])
+    )
+    told = f"{now} instead of {was}"
     return effect.explained(
-        _cause(estimator, name),
+        _cause(estimator, given[0][0]),
         Place(path or kind, (told,), path=path),
         f"with {told} in {' '.join(filter(None, (kind, path)))} the reference answers like the candidate on "
         f"{effect.told}",
         Remedy(
-            suggestion=f"Fit the model with {name}={value!r} if that will do; else teach the converter what "
-            f"{name}={was!r} of {kind} means",
+            suggestion=f"Fit the model with {now} if that will do; else teach the converter what {was} of {kind} means",
             again="Export again from this reference",
         ),
         simplicity=3,
+    )
+
+
+def _counts(case: Case) -> list[int]:
+    """The numbers that the candidate counts by: how many neighbours, columns or places it takes."""
+    proto = case.graph()
+    stored = {} if proto is None else edits.constants(proto.graph)
+    return sorted(
+        {int(one) for array in stored.values() if array.dtype.kind == "i" and array.size == 1 for one in [array.item()]}
     )
 
 
@@ -139,8 +169,8 @@ def _read(case: Case) -> dict[str, set[str]]:
     return found
 
 
-def _others(estimator: Any) -> Iterator[tuple[str, Any]]:
-    """Other values that parameters may have: their default, the words they are chosen from, yes for no, one more."""
+def _others(estimator: Any, counts: Sequence[int]) -> Iterator[tuple[str, Any]]:
+    """Other values that parameters may have: default, words they are chosen from, yes for no, one more, `counts`."""
     known = getattr(estimator, "_parameter_constraints", {})
     defaults = inspect.signature(type(estimator).__init__).parameters
     for name, was in vars(estimator).items():
@@ -151,7 +181,8 @@ def _others(estimator: Any) -> Iterator[tuple[str, Any]]:
         if isinstance(was, bool):
             values.append(not was)
         elif isinstance(was, int):
-            values += [was + step for step in range(SHORTEST, LONGEST) if was + step > 0]
+            near = [was + step for step in range(SHORTEST, LONGEST)]
+            values += [count for count in (*counts, *near) if count > 0]
         tried: list[Any] = [was]
         for value in values:
             plain = value is None or isinstance(value, str | bool | int | float)
@@ -170,12 +201,13 @@ def _options(constraints: Any) -> Iterator[Any]:
             yield None
 
 
-def _with(model: Any, estimator: Any, name: str, value: Any) -> Any:
-    """A copy of the model whose estimator has another value of a parameter."""
+def _with(model: Any, estimator: Any, given: Settings) -> Any:
+    """A copy of the model whose estimator has other values of some parameters."""
 
     def other(found: Any) -> Any:
         made = copy(found)
-        setattr(made, name, value)
+        for name, value in given:
+            setattr(made, name, value)
         return made
 
     return _exchanged(model, lambda found: other(found) if found is estimator else None)
@@ -191,15 +223,19 @@ def _exchanged(model: Any, exchange: Callable[[Any], Any]) -> Any:
     return with_parts(model, inside) if other is None else other
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Rule:
-    """Another rule for estimators of a kind: what is said of it, and such an estimator that goes by it."""
+    """Another rule for estimators of a kind: what is said of it, and such an estimator that goes by it.
+
+    `steps` are those that it is about, where it is not about the estimator as a whole.
+    """
 
     cause: str
     kind: str
     told: str
     remedy: str
     make: Callable[[Any], Any]
+    steps: tuple[str, ...] = ()
 
     def of(self, estimator: Any) -> Any:
         """The estimator by this rule; None if it is of another kind, or knows no other rule."""
@@ -238,7 +274,63 @@ def _first_of_equally_near(estimator: Any) -> Any:
     return made
 
 
+@dataclass(frozen=True, slots=True)
+class _AsItIs:
+    """A classifier in the place of its calibrated self."""
+
+    estimator: Any
+    classes: Any
+
+    def predict_proba(self, X: Any) -> Array:
+        shares: Array = self.estimator.predict_proba(X)
+        return shares
+
+
+def _uncalibrated(estimator: Any, *, first: bool) -> Any:
+    """A calibrated classifier that passes on what its members say: all of them, or the first."""
+    members = getattr(estimator, "calibrated_classifiers_", [])[: 1 if first else None]
+    if not members or not all(hasattr(member.estimator, "predict_proba") for member in members):
+        return None
+    made = copy(estimator)
+    made.calibrated_classifiers_ = [_AsItIs(member.estimator, member.classes) for member in members]
+    return made
+
+
+def _exchanged_steps(model: Any) -> Iterator[Rule]:
+    """For every two steps of a pipeline that follow one another: the pipeline with them the other way round."""
+    for path, pipeline in _estimators(model):
+        named = getattr(pipeline, "steps", ())
+        for place in range(len(named) - 2) if type(pipeline).__name__ == "Pipeline" else ():
+            (one, _), (other, _) = both = named[place : place + 2]
+            order = [*named[:place], *reversed(both), *named[place + 2 :]]
+            if not all(hasattr(estimator, "transform") for _, estimator in both):
+                continue
+
+            def make(found: Any, pipeline: Any = pipeline, order: Sequence[Any] = order) -> Any:
+                if found is not pipeline:
+                    return None
+                made = copy(pipeline)
+                made.steps = list(order)
+                return made
+
+            steps = joined(path, one), joined(path, other)
+            names = " and ".join(f"'{step}'" for step in steps)
+            told = f"having {names} in the other order"
+            remedy = f"Export the pipeline with {names} in the order in which it was fitted"
+            yield Rule("preprocessing-differs", "Pipeline", told, remedy, make, steps)
+
+
 RULES = (
+    *(
+        Rule(
+            "model-part-dropped",
+            "CalibratedClassifierCV",
+            f"giving what {whom} {say} without the calibration",
+            "Export the calibrated classifier, not the one inside",
+            partial(_uncalibrated, first=first),
+        )
+        for first, whom, say in ((False, "its members", "say"), (True, "its first member", "says"))
+    ),
     Rule(
         "operator-semantics",
         "IsotonicRegression",
@@ -257,30 +349,33 @@ RULES = (
 
 
 @probe(
+    "model-part-dropped",
     "operator-semantics",
+    "preprocessing-differs",
     "tie-breaking",
     when=lambda case: case.framework("reference") == "sklearn" and case.native("reference") is not None,
 )
 def other_rules(case: Case) -> Explained | None:
     """Let all estimators of a kind go by another rule, and see whether the reference answers like the candidate."""
     native = case.native("reference")
-    concerned = {rule: [(p, e) for p, e in _estimators(native) if rule.of(e) is not None] for rule in RULES}
+    rules = [*RULES, *_exchanged_steps(native)]
+    concerned = {rule: [(p, e) for p, e in _estimators(native) if rule.of(e) is not None] for rule in rules}
 
     def does(trial: Trial, rule: Rule) -> experiment.Effect | None:
         return trial.run(Change("reference", target=_exchanged(native, rule.of)))
 
-    shown = experiment.first(case, [rule for rule in RULES if concerned[rule]], does, enough=ENOUGH)
+    shown = experiment.first(case, [rule for rule in rules if concerned[rule]], does, enough=ENOUGH)
     if shown is None:
         return None
     rule, effect = shown
-    paths = [path for path, _ in concerned[rule] if path]
+    paths = [*rule.steps] or [path for path, _ in concerned[rule] if path]
     kind = type(concerned[rule][0][1]).__name__
     return effect.explained(
         rule.cause,
-        Place(kind, (listed(paths),) if paths else (), path=paths[0] if len(paths) == 1 else ""),
+        Place(kind, (listed(paths),) if paths else (), path=paths[0] if rule.steps or len(paths) == 1 else ""),
         f"with {kind} {rule.told}, the reference answers like the candidate on {effect.told}",
         Remedy(suggestion=rule.remedy, again="Export again from this reference"),
-        simplicity=2,
+        simplicity=1 if rule.steps else 2,
     )
 
 
