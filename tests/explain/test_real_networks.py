@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 import torch
+from piped import ask_only
 from torch import nn
 
 import data_only
@@ -144,3 +145,59 @@ def test_slow_models_are_asked_about_fewer_rows(monkeypatch):
     report = data_only.explain(np.negative, np.positive, {"x": np.arange(1.0, 101.0)[:, None]}, explain_budget=10)
     worst = len(report.comparison.outputs[0].worst_rows)
     assert driver.ASKED_ROWS // 2 <= report.explanation.failing_rows <= driver.ASKED_ROWS // 2 + worst
+
+
+LAYERS = 14
+
+
+class Deep(nn.Module):
+    """More layers than a graph with a fault has differences, each with a table that is computed when it is exported."""
+
+    def __init__(self, epsilon=1e-6, base=10_000.0, quick=False):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(LAYERS))
+        self.norms = nn.ModuleList(nn.LayerNorm(8, eps=epsilon) for _ in range(LAYERS))
+        self.base, self.activation = base, Quick() if quick else nn.GELU()
+
+    def forward(self, x):
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            angles = torch.outer(torch.arange(5.0), self.base ** (-torch.arange(8) / 8.0))
+            x = x + self.activation(layer(norm(x) * angles.cos()))
+        return x.mean(1)
+
+
+class Quick(nn.Module):
+    def forward(self, x):
+        return x * torch.sigmoid(1.702 * x)
+
+
+@pytest.mark.parametrize(
+    ("meant", "made", "cause", "told"),
+    [
+        ({}, {"epsilon": 1e-2}, "operator-attribute", "epsilon=1e-06 instead of 0.01"),
+        ({}, {"base": 500.0}, "operator-attribute", "and 11 more"),
+        ({}, {"quick": True}, "approximation", "Gelu by erf instead of sigmoid(1.702 x)"),
+        ({"quick": True}, {}, "approximation", "Gelu 'node_gelu' stands where the reference has Mul"),
+    ],
+    ids=["an epsilon", "a table", "an approximation", "another activation"],
+)
+def test_what_differs_alike_in_every_layer_of_a_deep_network_is_one_fault(meant, made, cause, told, tmp_path):
+    best = of_layers(meant, made, tmp_path)
+    assert (best.cause, best.explained_share) == (cause, 1.0)
+    assert told in best.evidence
+
+
+def of_layers(meant, made, folder, **options):
+    torch.manual_seed(1)
+    right, wrong = Deep(**meant).eval(), Deep(**made).eval()
+    wrong.load_state_dict(right.state_dict())
+    rows = np.random.default_rng(2).normal(size=(24, 5, 8)).astype(np.float32)
+    given = {"dynamo": True, "dynamic_shapes": ({0: "rows"},), "input_names": ["x"], "verbose": False, **options}
+    torch.onnx.export(wrong, (torch.from_numpy(rows[:4]),), folder / "net.onnx", **given)
+    return data_only.explain(right, folder / "net.onnx", {"x": rows}).diagnoses[0]
+
+
+def test_modules_that_differ_in_several_ways_at_once_compute_something_else(tmp_path, monkeypatch):
+    ask_only(monkeypatch, "nodes")
+    best = of_layers({"quick": True}, {}, tmp_path, opset_version=18)  # in which a Gelu is five nodes
+    assert (best.cause, best.explained_share) == ("operator-semantics", 1.0)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 MOST_DIFFERING = 12
-"""If more places differ than this, the graphs are not one with a fault: another training, precision or layout."""
+"""If they differ in more ways than this, the graphs are not one with a fault: another training, precision or layout."""
 
 ALIKE = 0.5
 """Names or order tell what stands for what if they do so of this part of the nodes."""
@@ -97,15 +97,22 @@ class Diff:
 
     @property
     def groups(self) -> list[tuple[Spot, ...]]:
-        """The places, those together that differ in one constant that they share, or all in the same way.
+        """The places, those together that differ in one constant, or in equal ones, or all in the same way.
 
         What an exporter does to one layer, it does to every layer like it: each alone would take a run to be told.
         """
         found: dict[Hashable, list[Spot]] = {}
         for spot in self.places:
-            found.setdefault(spot.stored or self._way(spot), []).append(spot)
+            found.setdefault(self._held(spot) if spot.stored else self._way(spot), []).append(spot)
         # An optimiser writes constants in other ways: what else differs is tried first.
         return sorted((tuple(group) for group in found.values()), key=lambda group: bool(group[0].stored))
+
+    def _held(self, spot: Spot) -> Hashable:
+        """The constant that is all the difference, and what stands for it in the twin."""
+        both = self.laid.candidate.constants_of(spot.nodes[0]), self.laid.twin.constants_of(spot.others[0])
+        slot = next(slot for slot, constant in both[0].items() if constant.tensor == spot.stored)
+        sides = (constants.get(slot) for constants in both)
+        return tuple(None if one is None else (one.values.shape, hash(one.values.tobytes())) for one in sides)
 
     def _way(self, spot: Spot) -> Hashable:
         """In which way both differ there: the operators and their attributes."""
@@ -301,8 +308,6 @@ def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
             known = found.get(place.tensors)
             # What several nodes read is one place.
             found[place.tensors] = place if known is None else known.also(place)
-        if len({spot.stored or key for key, spot in found.items()}) > MOST_DIFFERING:
-            return None
     for name, theirs in outputs:
         if laid.tensors.get(name) == theirs:
             continue
@@ -311,7 +316,8 @@ def _diff(laid: Laid, outputs: Sequence[tuple[str, str]]) -> Diff | None:
             whole = False
         else:
             found.setdefault(between.tensors, between)
-    return Diff(laid, tuple(found.values()), whole)
+    made = Diff(laid, tuple(found.values()), whole)
+    return made if len(made.groups) <= MOST_DIFFERING else None
 
 
 def _at(laid: Laid, index: int, there: int) -> Iterator[Spot]:

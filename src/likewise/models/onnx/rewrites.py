@@ -48,6 +48,7 @@ class Alternative:
     told: str
     rewrite: Rewrite
     attribute: str = ""
+    value: Any = None
 
 
 def alternatives(proto: ModelProto, types: Mapping[str, int]) -> Iterator[Alternative]:
@@ -155,7 +156,7 @@ def _others(node: NodeProto, cause: str, name: str, values: tuple[Any, ...]) -> 
         if not same:
             shown = f"{now:.4g}" if isinstance(now, float) else now
             told = f"{name}={value} instead of {shown}"
-            yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, _set(name, value), name)
+            yield Alternative(node.name, f"{node.op_type}: {told}", cause, told, _set(name, value), name, value)
 
 
 def _set(name: str, value: Any) -> Rewrite:
