@@ -328,3 +328,21 @@ def test_a_first_layer_for_channels_in_reverse_is_told_as_that_and_other_orders_
     cause, place = top(made, exported(given, pictures), {"x": pictures})
     assert cause == ("input-layout" if order == [2, 1, 0] else "weight-corruption")
     assert "conv.weight" in place
+
+
+@pytest.mark.parametrize("order", [[0, 2, 1, 3], [3, 0, 1, 2]])
+def test_gates_in_another_order_are_told_as_that_beside_a_recorded_module(order):
+    rows_ = torch.from_numpy(rows("recurrent"))
+    with quietly():
+        recorded = torch.jit.trace(trained("recurrent"), rows_[:4])
+    proto = copied(graph("recurrent", "traced"))
+    node = next(node for node in proto.graph.node if node.op_type == "LSTM")
+
+    def reordered(values):
+        blocks = np.split(values, 4, axis=1)
+        return np.concatenate([blocks[place] for place in order], axis=1)
+
+    bad = with_constants(proto, {node.input[1]: reordered})
+    found = data_only.explain(recorded, bad, data("recurrent"), explain_budget=60).diagnoses[0]
+    assert (found.cause, "lstm.weight_ih_l0" in found.culprit) == ("weight-corruption", True)
+    assert f"its 4 blocks in the order {', '.join(map(str, order))}" in found.evidence

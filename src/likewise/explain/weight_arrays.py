@@ -113,6 +113,12 @@ def _went_through(values: Array, expected: Array, narrower: str) -> bool:
     return bool((held == values).mean() > 0.9 and (meant == wanted).mean() < 0.5)
 
 
+RECURRENT = {"LSTM", "GRU", "RNN"}
+
+BLOCKS = (3, 4)
+"""In how many gates the weights of recurrent cells are divided, and those of attention in queries, keys and values."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pattern:
     """How an array differs from what it should be.
@@ -191,6 +197,8 @@ def _whole(values: Array, expected: Array, held: Array, wanted: Array, where: Ar
 
 
 def _order(values: Array, expected: Array, where: Array) -> str:
+    if (blocks := _moved_blocks(values, expected)) is not None:
+        return f"its {len(blocks)} blocks in the order {', '.join(map(str, blocks))}"
     if values.ndim >= 2:
         for axis, name in ((0, "rows"), (1, "columns")):
             moved = sorted({int(index[axis]) for index in np.argwhere(unequal(values, expected))})
@@ -202,6 +210,21 @@ def _order(values: Array, expected: Array, where: Array) -> str:
                 told = " and ".join(map(str, moved)) if len(moved) == 2 else f"{len(moved)} of them"
                 return f"{name} {told} swapped" if len(moved) == 2 else f"{name} in another order ({told})"
     return "two entries swapped" if len(where) == 2 else "the same entries in another order"
+
+
+def _moved_blocks(values: Array, expected: Array) -> list[int] | None:
+    """The order of a few blocks of equal size, such as the gates of a cell, if that is all that differs."""
+    axis = (
+        min(values.ndim - 1, 1) if values.shape[:1] in ((1,), (2,)) else 0
+    )  # a recurrent layer has its directions first
+    for count in BLOCKS if values.ndim else ():
+        if values.shape[axis] % count or values.shape[axis] < 2 * count:
+            continue
+        held, wanted = (np.split(side, count, axis) for side in (values, expected))
+        order = [next((n for n, other in enumerate(wanted) if not unequal(one, other).any()), -1) for one in held]
+        if sorted(order) == list(range(count)):
+            return order
+    return None
 
 
 def _few(values: Array, held: Array, wanted: Array, where: Array) -> str:
@@ -262,6 +285,8 @@ class Form:
     def suits(self, constant: Constant) -> bool:
         """Is it the way round, the sign or the inverse that the node takes? Unknown operators take anything."""
         parameter, shape, mine = self.parameter, self.parameter.values.shape, constant.values.shape
+        if constant.operator in RECURRENT and parameter.kind == NETWORK:
+            return False  # its gates come in another order there
         square = len(shape) == 2 and shape[0] == shape[1]
         if parameter.outputs_first is not None and square and constant.operator in ("MatMul", "Gemm"):
             return (self.way == "turned") == (parameter.outputs_first != constant.turned)

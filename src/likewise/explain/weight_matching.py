@@ -22,6 +22,7 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.explain.case import Case
 from likewise.explain.weight_arrays import (
+    RECURRENT,
     Form,
     Match,
     derived,
@@ -160,8 +161,6 @@ PROBED = 512
 
 ALIKE = 0.5
 """An array is taken for a damaged copy of another if this part of it is equal."""
-
-RECURRENT = {"LSTM", "GRU", "RNN"}
 
 EXPORTED = (
     *("mean_", "center_", "scale_", "min_", "statistics_", "components_", "coef_", "intercept_", "coefs_"),

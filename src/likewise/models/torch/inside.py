@@ -79,7 +79,8 @@ def epsilons_of(module: Any) -> dict[str, float]:
 
 def _normalising(module: Any) -> Iterator[tuple[str, Any, list[str]]]:
     """The calls by which an exported program normalises: whose statistics they take, and what their arguments are."""
-    for node in getattr(getattr(module, "graph", None), "nodes", ()):
+    nodes = getattr(getattr(module, "graph", None), "nodes", ())
+    for node in () if callable(nodes) else nodes:  # those of a recorded module are of another kind
         schema = getattr(node.target, "_schema", None)
         names = [argument.name for argument in schema.arguments] if schema is not None else []
         if node.op != "call_function" or "running_var" not in names:
