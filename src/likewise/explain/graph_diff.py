@@ -141,18 +141,22 @@ def found(case: Case) -> Found | None:
     Both graphs are read as they are written, then as the runtime simplifies them: what an optimiser has folded, merged
     or left out in one of the files is then the same in both.
     """
-    known, written = twin(case), case.editable()
-    if known is None or written is None:
+    known, proto = twin(case), case.editable()
+    if known is None or proto is None:
         return None
-    graph = Opened.of(written, case.tensor_types())
+    graph = Opened.of(proto, case.tensor_types())
     outputs = [(spec.candidate, known.outputs.get(spec.reference, "")) for spec in case.specs]
-    diff = diffed(graph, known.graph, outputs)
-    if diff is not None and not diff.places and diff.whole:
+    written = diffed(graph, known.graph, outputs)
+    if written is not None and not written.places and written.whole:
         return None
-    result = None if diff is None else _proven(case, known, diff)
-    if result is None and (both := _simplified(case, graph, known)) is not None:
-        diff = diffed(*both, outputs)
-        result = None if diff is None else _proven(case, known, diff)
+    few = written is not None and len(written.places) <= MOST_DIFFERING
+    result = _proven(case, known, written) if written is not None and few else None
+    both = _simplified(case, graph, known) if result is None else None
+    simple = None if both is None else diffed(*both, outputs)
+    # What differs alike in many places may be an optimiser's doing.
+    left = [diff for diff in (simple, None if few else written) if diff is not None]
+    for diff in sorted(left, key=lambda diff: len(diff.places)):
+        result = result or _proven(case, known, diff)
     return result
 
 

@@ -303,7 +303,9 @@ def _exchanged_steps(model: Any) -> Iterator[Rule]:
         for place in range(len(named) - 2) if type(pipeline).__name__ == "Pipeline" else ():
             (one, _), (other, _) = both = named[place : place + 2]
             order = [*named[:place], *reversed(both), *named[place + 2 :]]
-            if not all(hasattr(estimator, "transform") for _, estimator in both):
+            kinds = [type(estimator).__name__ for _, estimator in both]
+            # Where gaps are filled is a matter of missing values.
+            if not all(hasattr(e, "transform") for _, e in both) or any("Imputer" in kind for kind in kinds):
                 continue
 
             def make(found: Any, pipeline: Any = pipeline, order: Sequence[Any] = order) -> Any:
