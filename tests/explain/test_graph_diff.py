@@ -405,3 +405,33 @@ def test_a_node_that_means_something_else_in_another_opset(axis: int, named: str
         [("operator-semantics", (named,))] if named else []
     )
     assert report.passed != bool(named)
+
+
+def branches(order: Sequence[int], *, slope: float, nudge: float, prefix: str) -> onnx.ModelProto:
+    """Four branches side by side, written in some order; weights nudged as rounding does."""
+    draw = np.random.default_rng(8)
+    stored = {number: draw.normal(size=(6, 5)).astype(np.float32) for number in range(4)}
+    nodes = []
+    for number in order:
+        names = [f"{prefix}{name}{number}" for name in "wma"]
+        nodes.append(helper.make_node("MatMul", ["x", names[0]], [names[1]], name=names[1]))
+        alpha = slope if number == 2 else 0.1
+        nodes.append(helper.make_node("LeakyRelu", [names[1]], [names[2]], name=names[2], alpha=alpha))
+    nodes.append(helper.make_node("Sum", [f"{prefix}a{number}" for number in range(4)], ["y"], name=f"{prefix}sum"))
+    given, made = (helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", 6), ("y", 5)))
+    arrays = {f"{prefix}w{n}": array + np.float32(nudge) * np.abs(array).max() for n, array in stored.items()}
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()]
+    graph = helper.make_graph(nodes, "g", [given], [made], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def test_branches_in_another_order_with_weights_rounded_otherwise_are_known_by_them(tmp_path: Path) -> None:
+    sound = branches([0, 1, 2, 3], slope=0.1, nudge=0.0, prefix="")
+    wrong = branches([3, 1, 0, 2], slope=0.4, nudge=1e-7, prefix="other_")
+    diff = places(sound, wrong)
+    assert diff is not None
+    assert [[diff.laid.candidate.node(i).name for i in spot.nodes] for spot in diff.places] == [["other_a2"]]
+    onnx.save(sound, tmp_path / "sound.onnx")
+    onnx.save(wrong, tmp_path / "wrong.onnx")
+    report = likewise.check(tmp_path / "sound.onnx", tmp_path / "wrong.onnx", ROWS, edge="off", batch_sizes=())
+    assert (report.diagnoses[0].cause, report.diagnoses[0].nodes) == ("operator-attribute", ("other_a2",))

@@ -177,7 +177,8 @@ def _simplified(case: Case, graph: Opened, known: Twin) -> tuple[Opened, Opened]
 
 def _proven(case: Case, known: Twin, diff: Diff) -> Found | None:
     """The places that are enough, if putting them right takes the difference away."""
-    groups = diff.groups
+    # What cannot be written in the candidate's opset may be nothing but another way to write the same.
+    groups = [group for group in diff.groups if _put_right(diff.laid, group) is not None]
     if not groups:
         return None
     if len(groups) > 1:
@@ -205,14 +206,18 @@ def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]])
     `outputs` are the names of outputs that are compared, the candidate's and the twin's.
     """
     best: Diff | None = None
-    for pairs in (_by_names, _by_order):
-        laid = _laid(candidate, other, pairs(candidate, other))
-        if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
-            made = _diff(_grown(laid), outputs)
-            if made is not None and (best is None or made.size < best.size):
-                best = made
+    for pairs in (_by_names, _by_order, _by_weights):
         if best is not None and best.whole and best.size <= ONE_NODE:
             break
+        laid = _laid(candidate, other, pairs(candidate, other))
+        # Weights alone tell of few nodes, and what hangs between them follows; they have to leave fewer places.
+        by_weights = pairs is _by_weights
+        laid = _grown(laid) if by_weights else laid
+        if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
+            made = _diff(laid if by_weights else _grown(laid), outputs)
+            parts = slice(0, 1 if by_weights else None)
+            if made is not None and (best is None or made.size[parts] < best.size[parts]):
+                best = made
     return best
 
 
@@ -242,6 +247,11 @@ def _by_order(candidate: Opened, other: Opened) -> dict[int, int]:
         if len(kept) == len(found):
             return found
         found = kept
+
+
+def _by_weights(candidate: Opened, other: Opened) -> dict[int, int]:
+    """Nodes of the same weights, as exporters come to branches in orders of their own; the rest grows between them."""
+    return {mine: yours for yours, mine in weight_matching.alike(other.proto, candidate.proto)}
 
 
 def _strangers(laid: Laid, index: int, there: int) -> bool:

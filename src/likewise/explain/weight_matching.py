@@ -9,7 +9,7 @@ arrays of which no value tells anything, and what is put back into a graph is al
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import replace
 from difflib import SequenceMatcher
@@ -65,9 +65,9 @@ def aligned(reference: ModelProto, candidate: ModelProto) -> list[tuple[int, int
         return []
     if [reference.graph.node[i].op_type for i in ours] == [candidate.graph.node[i].op_type for i in theirs]:
         return list(zip(ours, theirs, strict=True))
-    mine, yours = _held(reference), _held(candidate)
-    told = [_told(reference, index, mine) for index in ours]
-    heard = [_told(candidate, index, yours) for index in theirs]
+    mine, yours, marks = _held(reference), _held(candidate), Marks()
+    told = [_told(reference, index, mine, marks) for index in ours]
+    heard = [_told(candidate, index, yours, marks) for index in theirs]
     found = []
     for first, last, start, stop, same in _blocks(told, heard):
         if same:
@@ -79,6 +79,20 @@ def aligned(reference: ModelProto, candidate: ModelProto) -> list[tuple[int, int
             if equal:
                 found += list(zip(ours[first + low : first + high], theirs[start + begin : start + end], strict=True))
     return found
+
+
+def alike(reference: ModelProto, candidate: ModelProto) -> list[tuple[int, int]]:
+    """The nodes of two graphs that alone hold the same weights, in whatever order they come."""
+    marks, sides = Marks(), []
+    for proto in (reference, candidate):
+        held = _held(proto)
+        weighty = [i for i in used_by(proto) if any(one.values.size >= TELLING for one in held.get(i, {}).values())]
+        sides.append({index: _told(proto, index, held, marks) for index in weighty[:MOST_NODES]})
+    ours, theirs = (
+        {told: index for index, told in side.items() if times[told] == 1}
+        for side, times in ((side, Counter(side.values())) for side in sides)
+    )
+    return [(ours[told], theirs[told]) for told in ours if told in theirs]
 
 
 def counterparts(reference: ModelProto, candidate: ModelProto) -> Iterator[tuple[Constant, Constant]]:
@@ -138,7 +152,7 @@ def _held(proto: ModelProto) -> dict[int, dict[int | str, Constant]]:
     return found
 
 
-def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constant]]) -> Hashable:
+def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constant]], marks: Marks) -> Hashable:
     """What a node is and holds, short."""
     parts = [proto.graph.node[index].op_type]
     for place, constant in sorted(held.get(index, {}).items(), key=lambda entry: str(entry[0])):
@@ -146,15 +160,43 @@ def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constan
         if is_text(values):
             parts.append(f"{place}:{hash(tuple(values.ravel().tolist()))}")
         elif values.dtype.kind in "biuf":
-            parts.append(f"{place}:{hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())}")
+            parts.append(f"{place}:{marks.of(values)}")
             describe.release(values)
     return tuple(parts)
+
+
+class Marks:
+    """What arrays are known by: the same mark for those that are equal but for rounding, or for a few entries.
+
+    Exporters fold a batch norm in their own ways, and a damaged weight still stands where it stood.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, ...], list[Array]] = defaultdict(list)
+
+    def of(self, values: Array) -> Hashable:
+        if values.size < TELLING or values.dtype.kind != "f":
+            return hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())
+        flat = values.reshape(-1).astype(np.float32)
+        # Directions that differ from each other and are cheap to make.
+        steps = np.arange(flat.size, dtype=np.float32)
+        size = float(np.linalg.norm(flat))
+        mark = np.array([np.log(size or 1.0), *(float(flat @ np.cos(steps * turn)) / (size or 1.0) for turn in TURNS)])
+        known = self._seen[values.shape]
+        for number, other in enumerate(known):
+            if np.abs(mark - other).max() <= SAME_MARK:
+                return values.shape, number
+        known.append(mark)
+        return values.shape, len(known) - 1
 
 
 def _blocks(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int, bool]]:
     for tag, first, last, start, stop in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         yield first, last, start, stop, tag == "equal"
 
+
+TELLING, TURNS, SAME_MARK = 16, (1.0, 0.7, 0.31, 2.2), 5e-3
+"""Numbers that an array is known by beside its neighbours; how it is looked at, and how near two views are."""
 
 PROBED = 512
 """Entries of large arrays that are looked at before all of them are."""

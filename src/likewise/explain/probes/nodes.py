@@ -19,6 +19,7 @@ from likewise.explain import experiment, graph_diff, rounding, splice, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import Change, Effect
 from likewise.explain.splice import Culprit
+from likewise.explain.weight_arrays import pattern, unequal
 from likewise.explain.weights import reference_parameters
 from likewise.models.onnx import edits, rewrites, widen
 from likewise.models.onnx.grafts import Differing
@@ -203,9 +204,11 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
 
 
 def _learnt(case: Case, differing: Differing) -> bool:
-    """Is it an array of a network that it keeps, in whatever order, or are such arrays not to be told from others?"""
-    values = differing.value
-    if case.framework("reference") != "torch" or not isinstance(values, np.ndarray) or values.dtype.kind != "f":
+    """Is it an array of a network that it keeps, in whatever order, or one that an accident made of it?"""
+    values, held = differing.value, differing.constant
+    if case.framework("reference") != "torch" or not isinstance(values, np.ndarray) or held is None:
+        return True
+    if values.dtype.kind != "f" or pattern(held.values, values, unequal(held.values, values)).regular:
         return True
     kept = (entry.values for entry in reference_parameters(case) if entry.values.size == values.size)
     ours = np.sort(values, axis=None)
