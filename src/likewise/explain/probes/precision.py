@@ -8,7 +8,7 @@ alone is the culprit.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,30 +20,18 @@ from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
+from likewise.explain.wider import HALVES, MOST_NODES, Cure, Wide
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-HALVES = frozenset({widen.HALF, widen.BRAIN})
 NAMES = {widen.HALF: "float16", widen.BRAIN: "bfloat16"}
 
 WHOLE = Place("model")
 
-MOST_NODES = 40
-"""Nodes that are put back into the narrow type one at a time; a longer graph is searched in stretches."""
-
-MOST_KEPT = 6
-"""Nodes that are named as those to keep in the wide type."""
-
-STRETCHES = 8
-"""Parts that a longer graph is cut into at once."""
-
 MATTERS = 0.05
 """Of the difference, so much has to move with the digits for these to be looked into."""
-
-NOTHING = 1e-3
-"""The part of a difference that counts as nothing."""
 
 MOST = 0.8
 """What does so much of what everything does together is what does it."""
@@ -53,111 +41,6 @@ CLIPPED = 1e4
 
 KEPT = "Keep it in float32 (likewise quantize --mode fp16 --exclude NODE)"
 ACCEPTED = "Deploy the float32 model, or set limits that fit half precision (--abs-tol)"
-
-
-@dataclass(frozen=True, slots=True)
-class _Cure:
-    """A wider computation that agrees: against which answers of the reference, and how it is told.
-
-    `weights`: it is the stored numbers, not the arithmetic. `rows` are those it was tried on, if not all.
-    """
-
-    effect: Effect
-    told: str
-    reference: Tensors | None = None
-    weights: bool = False
-    simplicity: int = 3
-    narrowable: bool = True
-    constant: str | None = None
-    rows: Trial | None = None
-
-
-class _Wide:
-    """The candidate's graph computed in a wider type, with what it answers then."""
-
-    def __init__(self, case: Case, proto: ModelProto, wide: ModelProto, plan: widen.Widening) -> None:
-        self.case, self.proto, self.wide, self.plan = case, proto, wide, plan
-        self.trial = Trial.whole(case)
-        self.answers = self.trial.ask(Change(target=wide))
-
-    def gone(self, reference: Tensors | None = None) -> Effect | None:
-        """The comparison with these answers, if they take the difference away.
-
-        Under limits of a few units in the last place two orders of summation never agree; there, next to
-        nothing of the difference may be left.
-        """
-        effect = self.trial.effect(reference=reference, candidate=self.answers)
-        if effect.explains and self.trial.nearer(reference=reference, candidate=self.answers):
-            return effect
-        before, left = self.trial.gap(), self.trial.gap(reference=reference, candidate=self.answers)
-        return Effect(np.ones_like(effect.failing), effect.failing) if before and left <= NOTHING * before else None
-
-    def moved(self, names: Collection[str] | None = None, count: int = rounding.DRAWS) -> Effect | None:
-        """The effect of moving stored numbers within what the narrow type rounds off: what lies in reach agrees."""
-        steps = {
-            name: step
-            for name, step in rounding.half_steps(self.proto, self.case.largest_copy).items()
-            if step.any() and self.plan.concerns(name) and (names is None or name in names)
-        }
-        # Attributes of ai.onnx.ml are moved along, and are never in half precision.
-        if self.answers is None or (not steps and self.plan.kinds == HALVES):
-            return None
-        return rounding.within_draws(
-            self.case, self.answers, (rounding.jittered(self.wide, steps, seed) for seed in range(count))
-        )
-
-    def culprit(
-        self, cure: _Cure, nodes: Sequence[NodeProto], *, enough: float, others: float
-    ) -> tuple[NodeProto | None, int]:
-        """The node that alone in the narrow type brings failures back, and how many of those looked at.
-
-        `enough` of the rows have to fail again with it, and at most the share `others` with any other one.
-        """
-        trial = Trial.few(self.case, experiment.SOME)
-        healed = int(cure.effect.covered[trial.positions].sum())
-        while len(nodes) > MOST_NODES:
-            step = -(-len(nodes) // STRETCHES)
-            parts = [nodes[start : start + step] for start in range(0, len(nodes), step)]
-            failing = [self._again(cure, part, trial)[0] for part in experiment.searching(self.case, parts)]
-            if len(failing) < len(parts) or max(failing) == 0:
-                return None, 0
-            nodes = parts[failing.index(max(failing))]
-        found = [(*self._again(cure, [node], trial), node) for node in experiment.searching(self.case, nodes)]
-        if len(found) < len(nodes) or not found:
-            return None, 0
-        found.sort(key=lambda entry: entry[:2], reverse=True)
-        (count, _, node), rest = found[0], found[1:]
-        alone = count >= enough * healed and all(other[0] <= others * healed for other in rest)
-        return (node, count) if alone else (None, 0)
-
-    def blamed(self, cure: _Cure, nodes: Sequence[NodeProto]) -> tuple[list[NodeProto], bool]:
-        """The nodes that move the answers most, each alone in the narrow type; and whether the rows agree without them.
-
-        As few as are enough to be kept wide; the first ones of all where too many would have to be.
-        """
-        trial = Trial.few(self.case)
-        moved = [self._again(cure, [node], trial)[1] for node in experiment.searching(self.case, nodes)]
-        if len(moved) < len(nodes) or not any(moved):
-            return [], False
-        ranked = [nodes[place] for place in np.argsort(-np.array(moved), kind="stable")]
-        given = None if cure.reference is None else trial.of(cure.reference)
-        for count in range(1, 1 + min(MOST_KEPT, len(nodes) // 2)):
-            narrow = frozenset(node.name for node in ranked[count:])
-            answers = trial.ask(Change(target=widen.widened(self.proto, replace(self.plan, narrow_nodes=narrow))))
-            if answers is not None and trial.effect(reference=given, candidate=answers).share >= experiment.AS_MUCH:
-                return ranked[:count], True
-        return ranked[: trace.MOST_NAMED], False
-
-    def _again(self, cure: _Cure, nodes: Sequence[NodeProto], trial: Trial) -> tuple[int, float]:
-        """How many rows fail again with these nodes in the narrow type, and how far the answers move."""
-        narrow = widen.widened(self.proto, replace(self.plan, narrow_nodes=frozenset(node.name for node in nodes)))
-        answers = trial.ask(Change(target=narrow))
-        if answers is None:
-            return 0, 0.0
-        given = None if cure.reference is None else trial.of(cure.reference)
-        effect = trial.effect(reference=given, candidate=answers)
-        again = int((cure.effect.covered[trial.positions] & ~effect.agrees).sum())
-        return again, trial.gap(reference=given, candidate=answers)
 
 
 @probe(
@@ -179,7 +62,7 @@ def precision(case: Case) -> Explained | None:
     # In double the runtime's fusions are not made either: where these are at fault, nothing is shown.
     if not _digits_matter(case, proto, found[0]) or (optimiser is not None and optimiser.explains):
         return None
-    wide = _Wide(case, proto, *found)
+    wide = Wide(case, proto, *found)
     cure = None if wide.answers is None else next(_in_double(wide, plan), None)
     return None if cure is None else _too_few_digits(case, proto, wide, cure)
 
@@ -195,7 +78,7 @@ def reduced_precision(case: Case) -> Explained | None:
         return None
     plan = widen.Widening(case.tensor_types(), HALVES, widen.SINGLE, narrow_ops=frozenset(), inputs=True)
     found = widen.runnable(proto, plan) if _has_halves(case) else None
-    wide = _Wide(case, proto, *(found or (proto, plan)))
+    wide = Wide(case, proto, *(found or (proto, plan)))
     if wide.answers is None:
         return None
     cure = next(_in_single(wide), None) if _has_halves(case) else None
@@ -220,14 +103,14 @@ def _digits_matter(case: Case, proto: ModelProto, wide: ModelProto) -> bool:
     return other is None or rounding.LARGER * trial.moved(double, other) >= MATTERS * before
 
 
-def _in_double(wide: _Wide, plan: widen.Widening) -> Iterator[_Cure]:
+def _in_double(wide: Wide, plan: widen.Widening) -> Iterator[Cure]:
     """What a computation in double agrees with: the reference, the same with rounded weights, or in double too."""
     case = wide.case
     if (effect := wide.gone()) is not None:
-        yield _Cure(effect, "computed in double, the candidate's graph agrees with the reference")
+        yield Cure(effect, "computed in double, the candidate's graph agrees with the reference")
     given = _of_twin(wide.trial, rounding.rounded(case, "float32"))
     if given is not None and (effect := wide.gone(given)) is not None:
-        yield _Cure(
+        yield Cure(
             effect,
             "computed in double, the candidate's graph agrees with the reference once the weights of that are rounded "
             "to float32 as well",
@@ -238,12 +121,12 @@ def _in_double(wide: _Wide, plan: widen.Widening) -> Iterator[_Cure]:
     twin = rounding.doubled(case)
     given = None if twin is None else case.ask_changed("reference", target=twin, batch=_as_single(case))
     if given is not None and (effect := wide.gone(given)) is not None:
-        yield _Cure(effect, "both models compute in float32; computed in double they agree", given)
+        yield Cure(effect, "both models compute in float32; computed in double they agree", given)
     if any(node.op_type in wide.plan.narrow_ops for node in widen.computing_nodes(wide.proto, plan)):
         yield from _by_the_standard(case, wide.proto, plan)
     # Stored numbers that nothing in the reference corresponds to: sums of squares, folded products.
     if (effect := wide.moved()) is not None and effect.explains:
-        yield _Cure(
+        yield Cure(
             effect,
             "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference",
             simplicity=4,
@@ -257,7 +140,7 @@ def _of_twin(trial: Trial, twin: Any) -> Tensors | None:
     return None if twin is None else trial.ask(Change("reference", target=twin))
 
 
-def _constant_at_fault(wide: _Wide, effect: Effect) -> str | None:
+def _constant_at_fault(wide: Wide, effect: Effect) -> str | None:
     """The only stored array whose rounding alone moves the answers as far."""
     names = [name for name, step in rounding.half_steps(wide.proto, wide.case.largest_copy).items() if step.any()]
     few = experiment.searching(wide.case, names if len(names) <= MOST_NODES else ())
@@ -266,7 +149,7 @@ def _constant_at_fault(wide: _Wide, effect: Effect) -> str | None:
     return enough[0] if len(enough) == 1 else None
 
 
-def _by_the_standard(case: Case, proto: ModelProto, plan: widen.Widening) -> Iterator[_Cure]:
+def _by_the_standard(case: Case, proto: ModelProto, plan: widen.Widening) -> Iterator[Cure]:
     """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
     wide = widen.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
     trial = Trial.few(case)
@@ -275,14 +158,14 @@ def _by_the_standard(case: Case, proto: ModelProto, plan: widen.Widening) -> Ite
         return
     told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
     if (effect := trial.effect(candidate=answers)).explains:
-        yield _Cure(effect, told, narrowable=False, rows=trial)
+        yield Cure(effect, told, narrowable=False, rows=trial)
     given = _of_twin(trial, rounding.rounded(case, "float32"))
     if given is not None and (effect := trial.effect(reference=given, candidate=answers)).explains:
         told += " once the weights of that are rounded to float32 as well"
-        yield _Cure(effect, told, narrowable=False, rows=trial)
+        yield Cure(effect, told, narrowable=False, rows=trial)
 
 
-def _too_few_digits(case: Case, proto: ModelProto, wide: _Wide | None, cure: _Cure) -> Explained:
+def _too_few_digits(case: Case, proto: ModelProto, wide: Wide | None, cure: Cure) -> Explained:
     again, node = 0, None
     if wide is not None and cure.narrowable and not cure.weights:
         node, again = wide.culprit(cure, widen.computing_nodes(proto, wide.plan), enough=0.5, others=1.0)
@@ -326,11 +209,11 @@ def _in_owners_words(case: Case, proto: ModelProto, node: NodeProto | None, cons
     return Place(step, (node.op_type, f"node '{node.name}'"), path=step, nodes=(node.name,))
 
 
-def _in_single(wide: _Wide) -> Iterator[_Cure]:
+def _in_single(wide: Wide) -> Iterator[Cure]:
     """What a computation in float32 agrees with: the reference, or the same with weights as half precision has them."""
     dtype = _dtype(wide.plan)
     if (effect := wide.gone()) is not None:
-        yield _Cure(
+        yield Cure(
             effect, f"computed in float32 instead of {dtype}, the candidate agrees with the reference", simplicity=2
         )
     for clip in (None, CLIPPED):
@@ -341,19 +224,19 @@ def _in_single(wide: _Wide) -> Iterator[_Cure]:
         alone, both = wide.trial.effect(reference=given), wide.gone(given)
         if alone.explains and wide.trial.nearer(reference=given) and (both is None or alone.share >= both.share):
             told = f"with its weights rounded to {rounded} the reference agrees with the candidate"
-            yield _Cure(alone, told, given, weights=True, simplicity=2)
+            yield Cure(alone, told, given, weights=True, simplicity=2)
         if both is not None:
             told = (
                 f"computed in float32 instead of {dtype}, the candidate agrees with the reference once the weights of "
                 f"that are rounded to {rounded} as well"
             )
-            yield _Cure(both, told, given, simplicity=2)
+            yield Cure(both, told, given, simplicity=2)
     if (effect := wide.moved()) is not None and effect.explains:
         told = f"moved within what {dtype} rounds off, the weights move the answers by as much as the difference"
-        yield _Cure(effect, told, weights=True, simplicity=4)
+        yield Cure(effect, told, weights=True, simplicity=4)
 
 
-def _with_own_weights(wide: _Wide) -> Explained | None:
+def _with_own_weights(wide: Wide) -> Explained | None:
     """Put the reference's own weights in the place of those that half precision has left."""
     found = rounding.counterparts(wide.case, rounding.rounded_weights(wide.proto))
 
@@ -388,7 +271,7 @@ def _with_own_weights(wide: _Wide) -> Explained | None:
     )
 
 
-def _few_weights(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], enough: float) -> list[str]:
+def _few_weights(wide: Wide, found: Mapping[str, rounding.RoundedWeight], enough: float) -> list[str]:
     """The fewest weights that do it when they are put back, of those that have lost most; none where it takes many."""
     ranked = sorted(found, key=lambda name: -found[name].lost)
     trial = Trial.few(wide.case)
@@ -410,7 +293,7 @@ def _weights_in_half(weights: Sequence[rounding.RoundedWeight]) -> Place:
     return Place(listed(owners), (listed([f"'{name}'" for name in tensors]),), path=owners[0], tensors=tensors)
 
 
-def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], few: Sequence[str]) -> Iterator[Fix]:
+def _restored(wide: Wide, found: Mapping[str, rounding.RoundedWeight], few: Sequence[str]) -> Iterator[Fix]:
     """The reference's own weights in float32: those that decide, then all."""
     if few:
         told = f"the reference's own {listed([found[name].owner for name in few])} in float32"
@@ -418,13 +301,15 @@ def _restored(wide: _Wide, found: Mapping[str, rounding.RoundedWeight], few: Seq
     yield Fix("the reference's own weights in float32", lambda: rounding.with_arrays(wide.wide, found))
 
 
-def _halved(wide: _Wide, cure: _Cure) -> Explained:
+def _halved(wide: Wide, cure: Cure) -> Explained:
     evidence = f"{cure.told} on {cure.effect.told}"
     place = overflow = _overflow(wide, cure)
     if overflow is not None:
         evidence += f"; before, {overflow} overflows"
     else:
         place = _node_in_half(wide, cure)
+        if place is not None and place.nodes and cure.reference is not None and not _enough_wide(wide, cure, place):
+            place = replace(place, name=WHOLE.name, details=(f"rounded weights, and {place}",))
         if place is not None and _dtype(wide.plan) == "float16":
             evidence += rounding.out_of_range(wide.case, wide.wide, place.nodes)
     return cure.effect.explained(
@@ -437,18 +322,33 @@ def _halved(wide: _Wide, cure: _Cure) -> Explained:
     )
 
 
-def _kept_wide(wide: _Wide, cure: _Cure, place: Place | None) -> tuple[Fix, ...]:
+def _enough_wide(wide: Wide, cure: Cure, place: Place) -> bool:
+    """Does the candidate agree with the reference itself once these nodes are kept in float32, weights as they are?"""
+    effect = wide.trial.run(Change(target=widen.widened(wide.proto, _narrow_beside(wide, place))))
+    return effect is not None and effect.share >= experiment.AS_MUCH * cure.effect.share
+
+
+def _narrow_beside(wide: Wide, place: Place) -> widen.Widening:
+    """All nodes but those of a place in half precision."""
+    others = frozenset(node.name for node in widen.computing_nodes(wide.proto, wide.plan)) - frozenset(place.nodes)
+    return replace(wide.plan, narrow_nodes=others)
+
+
+def _kept_wide(wide: Wide, cure: Cure, place: Place | None) -> tuple[Fix, ...]:
     """The node that decides kept in float32, then all, with the reference's own weights where these are found."""
     restored = rounding.counterparts(wide.case, rounding.rounded_weights(wide.proto)) if cure.reference else {}
-    named = frozenset(() if place is None or place.name == WHOLE.name else place.nodes)
-    others = frozenset(node.name for node in widen.computing_nodes(wide.proto, wide.plan)) - named
-    kept = replace(wide.plan, narrow_nodes=others)
-    few = Fix(f"{place} kept in float32", lambda: widen.widened(wide.proto, kept))
     every = Fix("the graph kept in float32", lambda: rounding.with_arrays(wide.wide, restored))
-    return (few, every) if named and others else (every,)
+    if place is None or place.name == WHOLE.name or not place.nodes:
+        return (every,)
+    kept = _narrow_beside(wide, place)
+    return (
+        (Fix(f"{place} kept in float32", lambda: widen.widened(wide.proto, kept)), every)
+        if kept.narrow_nodes
+        else (every,)
+    )
 
 
-def _overflow(wide: _Wide, cure: _Cure) -> Place | None:
+def _overflow(wide: Wide, cure: Cure) -> Place | None:
     """The node that makes infinity of what half precision cannot hold."""
     broken = np.zeros(len(wide.trial), dtype=bool)
     for pair in wide.case.failing_pairs():
@@ -460,7 +360,7 @@ def _overflow(wide: _Wide, cure: _Cure) -> Place | None:
     return None if origin is None else trace.place_of(origin.node)
 
 
-def _node_in_half(wide: _Wide, cure: _Cure) -> Place | None:
+def _node_in_half(wide: Wide, cure: Cure) -> Place | None:
     """The node that alone in half precision brings the failures back, where there is one; or the only tensors."""
     nodes = [
         node
