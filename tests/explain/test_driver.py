@@ -153,10 +153,26 @@ def test_a_hypothesis_that_fails_is_said_and_takes_nothing_along(rows, model, ne
 
     found = driver.extensions("explain.probes")
     monkeypatch.setattr(driver, "extensions", lambda kind: (Broken(), *found))
-    report = data_only.explain(model, negated, rows)
+    report = likewise.explain(model, negated, rows, edge="off")
     assert report.diagnoses
     assert report.explanation is not None
     assert any("tokenizer: the experiment itself failed" in text for text in report.explanation.not_tested)
+
+
+@pytest.mark.parametrize("patience", [0.0, 0.5])
+def test_a_search_that_was_cut_short_did_not_try_its_cause(rows, model, negated, monkeypatch, patience):
+    from likewise.explain import driver
+    from likewise.explain.case import probe
+    from likewise.explain.experiment import searching
+
+    def look(case):
+        list(searching(case, [1, 2], patience=patience))
+        return ()
+
+    monkeypatch.setattr(driver, "extensions", lambda kind: (probe("tokenizer")(look),))
+    found = data_only.explain(model, negated, rows).explanation
+    assert ("tokenizer" in found.excluded) is (patience > 0)
+    assert any(text.startswith("tokenizer: the time") for text in found.not_tested) is (patience == 0)
 
 
 @pytest.fixture

@@ -154,7 +154,7 @@ class Case:
     then only `comparison` and what the files themselves say can be looked at. `call_rows` is how many rows the run
     asked in a call, where that was its choice: a network takes far more memory for all rows of the sample at once.
     `deadline` is by the case's own `clock`. `memory` is what the search may take beyond what was taken `before`
-    it, in bytes: what it holds at a time is cut to that.
+    it, in bytes: what it holds at a time is cut to that. `cut_short`: something was left out for lack of time.
     """
 
     plan: Plan
@@ -172,6 +172,7 @@ class Case:
     clock: Clock = field(default_factory=Clock)
     memory: int = MEMORY
     before: int = field(default_factory=lambda: resident() or 0)
+    cut_short: bool = False
 
     @property
     def held(self) -> int:
@@ -190,6 +191,12 @@ class Case:
 
     def seconds_left(self) -> float:
         return self.deadline - self.clock.now()
+
+    def lasts(self, seconds: float) -> bool:
+        """Is so much time left? What is left out otherwise was not tried."""
+        enough = self.seconds_left() >= seconds
+        self.cut_short |= not enough
+        return enough
 
     def require_time(self) -> None:
         """Stop the probe that asks when the budget is used up, or what it may hold."""

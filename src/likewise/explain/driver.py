@@ -25,6 +25,7 @@ from likewise.errors import LikewiseError, one_line
 from likewise.explain import facts, locate, remedies
 from likewise.explain.case import (
     MEMORY,
+    OUT_OF_TIME,
     Case,
     Explained,
     OutOfTimeError,
@@ -337,6 +338,7 @@ def _investigate(case: Case, ran: Run, causes: Collection[str]) -> tuple[list[Ex
         share = SHARE_FOR_GRAPHS if costly and not likely.isdisjoint(hypothesis.causes) else SHARE_FOR_ONE
         case.deadline = min(end, case.clock.now() + share * max(end - case.clock.now(), 0.0))
         found: list[Explained] = []
+        case.cut_short = False
         try:
             case.require_time()
             if not hypothesis.plausible(case):
@@ -347,7 +349,8 @@ def _investigate(case: Case, ran: Run, causes: Collection[str]) -> tuple[list[Ex
         except Exception as error:  # noqa: BLE001 - an experiment that fails must not take the verdict along
             not_tested.append(f"{told}: the experiment itself failed: {one_line(error)}")
         else:
-            excluded.extend(() if found else hypothesis.causes)
+            if not found:
+                (late.setdefault(OUT_OF_TIME, []) if case.cut_short else excluded).extend(hypothesis.causes)
         if unknown := [entry.cause for entry in found if entry.cause not in CAUSES]:
             not_tested.append(f"{told}: it named a cause that is not on the list: {', '.join(unknown)}")
         explained.extend(entry for entry in found if entry.cause in CAUSES)

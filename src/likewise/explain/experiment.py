@@ -403,7 +403,7 @@ def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE
     """One thing after the other, as long as a search may take."""
     enough = case.seconds_left() * (1 - patience)
     for thing in things:
-        if case.seconds_left() < enough:
+        if not case.lasts(enough):
             return
         yield thing
 

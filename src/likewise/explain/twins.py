@@ -52,7 +52,7 @@ def converted(case: Case) -> ModelProto | None:
         return None
     found: ModelProto | None = None
     for convert in (partial(_by_skl2onnx, native, candidate), partial(_by_likewise, case, candidate)):
-        if case.seconds_left() <= SECONDS:
+        if not case.lasts(SECONDS):
             break
         with case.waiting():
             made = convert()
@@ -158,7 +158,7 @@ def _exported(case: Case) -> Iterator[ModelProto]:
     # What was made another way still holds the same values.
     for recorded in (True, False) if _recorded(candidate) else (False,):
         for opset in (grafts.opset(candidate, ""), None):
-            if case.seconds_left() < SECONDS_FOR_EXPORT:
+            if not case.lasts(SECONDS_FOR_EXPORT):
                 return
             request = remedies.request_of(case, details=details, opset=opset, recorded=recorded)
             try:
