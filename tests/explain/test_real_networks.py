@@ -172,16 +172,13 @@ class Quick(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("meant", "made", "cause", "told"),
-    [
-        ({}, {"epsilon": 1e-2}, "operator-attribute", "epsilon=1e-06 instead of 0.01"),
-        ({}, {"base": 500.0}, "operator-attribute", "and 11 more"),
-    ],
+    ("made", "told"),
+    [({"epsilon": 1e-2}, "epsilon=1e-06 instead of 0.01"), ({"base": 500.0}, "and 11 more")],
     ids=["an epsilon", "a table"],
 )
-def test_what_differs_alike_in_every_layer_of_a_deep_network_is_one_fault(meant, made, cause, told, tmp_path):
-    best = of_layers(meant, made, tmp_path)
-    assert (best.cause, best.explained_share) == (cause, 1.0)
+def test_what_differs_alike_in_every_layer_of_a_deep_network_is_one_fault(made, told, tmp_path):
+    best = of_layers({}, made, tmp_path)
+    assert (best.cause, best.explained_share) == ("operator-attribute", 1.0)
     assert told in best.evidence
 
 

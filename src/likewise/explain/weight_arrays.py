@@ -5,7 +5,8 @@ A fitted array is looked for in every form in which an exporter may write it: tu
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -394,3 +395,35 @@ class Match:
 
 def match_of(form: Form, constant: Constant) -> Match:
     return Match(constant, form.fitted_to(constant), form.parameter, form)
+
+
+TELLING, TURNS, SAME_MARK = 16, (1.0, 0.7, 0.31, 2.2), 5e-3
+"""Numbers that an array is known by beside its neighbours; how it is looked at, and how near two views are."""
+
+LOOKED_AT = 65_536
+"""Of a large array, so many numbers are enough to know it by."""
+
+
+class Marks:
+    """What arrays are known by: the same mark for those that are equal but for rounding, or for a few entries.
+
+    Exporters fold a batch norm in their own ways, and a damaged weight still stands where it stood.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[int, ...], list[Array]] = defaultdict(list)
+
+    def of(self, values: Array) -> Hashable:
+        if values.size < TELLING or values.dtype.kind != "f":
+            return hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())
+        flat = values.reshape(-1)[:: max(1, values.size // LOOKED_AT)].astype(np.float32)
+        # Directions that differ from each other and are cheap to make.
+        steps = np.arange(flat.size, dtype=np.float32)
+        size = float(np.linalg.norm(flat))
+        mark = np.array([np.log(size or 1.0), *(float(flat @ np.cos(steps * turn)) / (size or 1.0) for turn in TURNS)])
+        known = self._seen[values.shape]
+        for number, other in enumerate(known):
+            if np.abs(mark - other).max() <= SAME_MARK:
+                return values.shape, number
+        known.append(mark)
+        return values.shape, len(known) - 1

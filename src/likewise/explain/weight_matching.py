@@ -23,7 +23,9 @@ from likewise.contracts.data import Array
 from likewise.explain.case import Case
 from likewise.explain.weight_arrays import (
     RECURRENT,
+    TELLING,
     Form,
+    Marks,
     Match,
     derived,
     forms,
@@ -165,38 +167,10 @@ def _told(proto: ModelProto, index: int, held: dict[int, dict[int | str, Constan
     return tuple(parts)
 
 
-class Marks:
-    """What arrays are known by: the same mark for those that are equal but for rounding, or for a few entries.
-
-    Exporters fold a batch norm in their own ways, and a damaged weight still stands where it stood.
-    """
-
-    def __init__(self) -> None:
-        self._seen: dict[tuple[int, ...], list[Array]] = defaultdict(list)
-
-    def of(self, values: Array) -> Hashable:
-        if values.size < TELLING or values.dtype.kind != "f":
-            return hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())
-        flat = values.reshape(-1).astype(np.float32)
-        # Directions that differ from each other and are cheap to make.
-        steps = np.arange(flat.size, dtype=np.float32)
-        size = float(np.linalg.norm(flat))
-        mark = np.array([np.log(size or 1.0), *(float(flat @ np.cos(steps * turn)) / (size or 1.0) for turn in TURNS)])
-        known = self._seen[values.shape]
-        for number, other in enumerate(known):
-            if np.abs(mark - other).max() <= SAME_MARK:
-                return values.shape, number
-        known.append(mark)
-        return values.shape, len(known) - 1
-
-
 def _blocks(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Iterator[tuple[int, int, int, int, bool]]:
     for tag, first, last, start, stop in SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
         yield first, last, start, stop, tag == "equal"
 
-
-TELLING, TURNS, SAME_MARK = 16, (1.0, 0.7, 0.31, 2.2), 5e-3
-"""Numbers that an array is known by beside its neighbours; how it is looked at, and how near two views are."""
 
 PROBED = 512
 """Entries of large arrays that are looked at before all of them are."""
