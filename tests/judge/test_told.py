@@ -579,3 +579,11 @@ def test_what_a_runner_warns_of_and_what_is_stale():
         ("stale-artefact", "it is older"),
         ("note", "by the way"),
     ]
+
+
+@pytest.mark.parametrize(("preset", "nodes", "hints"), [("strict", 7, 1), ("strict", 0, 0), ("quantized", 7, 0)])
+def test_integers_are_pointed_out_only_under_limits_that_are_not_made_for_them(preset, nodes, hints):
+    policy = make_policy(preset=preset)
+    facts = {"tolerance": policy.tolerance, "quantized_nodes": nodes, "rows_beyond": 100}
+    failing = compared(numbers(largest=50.0, beyond=100), **facts)
+    assert len(told(failing, "quantized-candidate", policy)) == hints
