@@ -154,7 +154,7 @@ def found(case: Case) -> Found | None:
     both = _simplified(case, graph, known) if result is None else None
     simple = None if both is None else diffed(*both, outputs)
     # What differs alike in many places may be an optimiser's doing.
-    left = [diff for diff in (simple, None if few else written) if diff is not None]
+    left = [diff for diff in (None if few else written, simple) if diff is not None]
     for diff in sorted(left, key=lambda diff: len(diff.places)):
         result = result or _proven(case, known, diff)
     return result
