@@ -210,14 +210,15 @@ def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]])
         if best is not None and best.whole and best.size <= ONE_NODE:
             break
         laid = _laid(candidate, other, pairs(candidate, other))
-        # Weights alone tell of few nodes, and what hangs between them follows; they have to leave fewer places.
+        # Weights alone tell of few nodes, and what hangs between them follows: it has to leave less of both.
         by_weights = pairs is _by_weights
         laid = _grown(laid) if by_weights else laid
         if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
             made = _diff(laid if by_weights else _grown(laid), outputs)
-            parts = slice(0, 1 if by_weights else None)
-            if made is not None and (best is None or made.size[parts] < best.size[parts]):
-                best = made
+            less = best is None or made is None or made.size < best.size
+            if by_weights and best is not None and made is not None:
+                less = made.size[0] < best.size[0] and made.size[1] < best.size[1]
+            best = made if made is not None and less else best
     return best
 
 
