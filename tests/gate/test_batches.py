@@ -50,6 +50,8 @@ def test_a_graph_that_runs_at_batch_1_only_is_inconclusive_and_says_so():
     )
     report = data_only.check(reference, candidate, DATA)
     expect(report, "INCONCLUSIVE", "the candidate", "rows 0 to 31", "It answers each of them alone", "--fixed-batch")
+    two = data_only.check(reference, candidate, {"X": DATA["X"][:2]})
+    expect(two, "INCONCLUSIVE", "rows 0 to 1", "It answers each of them alone")
     intended = data_only.check(reference, candidate, DATA, batch_size=1, fixed_batch=True)
     expect(intended, "PASS", "100 rows")
 
