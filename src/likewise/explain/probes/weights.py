@@ -122,10 +122,13 @@ def _other_epsilon(case: Case, found: Weights) -> Claim | None:
     variances = {entry.step: entry.values for entry in found.known if entry.attribute == "running_var"}
     weighty = [entry for entry in found.differences if not entry.is_intercept]
     seen: list[tuple[Array, Array, float]] = []
-    epsilons = inside.epsilons_of(case.native("reference")) if variances else {}
+    if not variances:
+        return None
+    epsilons = inside.epsilons_of(case.native("reference"))
     for entry in weighty:
         norm = "" if entry.parameter is None else entry.parameter.folded
-        variance, factors = variances.get(norm), _factors(entry)
+        variance = variances.get(norm)
+        factors = None if variance is None else _factors(entry)
         if variance is None or factors is None or norm not in epsilons or len(factors) != len(variance):
             return None
         seen.append((variance.astype(np.float64), factors, epsilons[norm]))
