@@ -91,3 +91,8 @@ def test_a_report_has_a_few_of_many_columns():
     found = EXTREMES.observe(make_pair(answers, answers)).details()["columns"]
     assert found["count"] == 40
     assert found["narrowest"] == [[39 - place, 0.0, place + 1.0, 0.0] for place in range(32)]
+
+
+def test_answers_without_a_finite_number_lie_nowhere():
+    nothing = np.array([math.nan, math.inf, -math.inf])
+    assert EXTREMES.observe(make_pair(nothing, nothing)).details()["widest"] is None

@@ -153,3 +153,8 @@ def test_of_equal_elements_of_a_very_wide_row_the_first_is_told():
     candidate[1, [7, 39_999]] = 1.0, 2.0
     rows = EXTENSION.observe(make_pair(reference, candidate)).details()["rows"]
     assert [(row["number"], row["index"]) for row in rows] == [(1, [39_999]), (0, [5])]
+
+
+def test_ten_rows_are_kept_of_more():
+    found = EXTENSION.observe(make_pair(np.zeros(12), np.arange(1.0, 13.0)))
+    assert len(found.details()["rows"]) == 10
