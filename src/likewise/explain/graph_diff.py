@@ -210,15 +210,17 @@ def diffed(candidate: Opened, other: Opened, outputs: Sequence[tuple[str, str]])
         if best is not None and best.whole and best.size <= ONE_NODE:
             break
         laid = _laid(candidate, other, pairs(candidate, other))
+        grown, by_weights = _grown(laid), pairs is _by_weights
         # Weights alone tell of few nodes, and what hangs between them follows: it has to leave less of both.
-        by_weights = pairs is _by_weights
-        laid = _grown(laid) if by_weights else laid
-        if len(laid.nodes) >= ALIKE * max(len(candidate.computing), len(other.computing)):
-            made = _diff(laid if by_weights else _grown(laid), outputs)
-            less = best is None or made is None or made.size < best.size
-            if by_weights and best is not None and made is not None:
-                less = made.size[0] < best.size[0] and made.size[1] < best.size[1]
-            best = made if made is not None and less else best
+        known = grown if by_weights else laid
+        if len(known.nodes) < ALIKE * max(len(candidate.computing), len(other.computing)):
+            continue
+        made = _diff(grown, outputs)
+        if made is None:
+            continue
+        both = zip(made.size, (made if best is None else best).size, strict=True)
+        less = all(mine < yours for mine, yours in both) if by_weights else best is None or made.size < best.size
+        best = made if best is None or less else best
     return best
 
 

@@ -215,9 +215,8 @@ def _order(values: Array, expected: Array, where: Array) -> str:
 
 def _moved_blocks(values: Array, expected: Array) -> list[int] | None:
     """The order of a few blocks of equal size, such as the gates of a cell, if that is all that differs."""
-    axis = (
-        min(values.ndim - 1, 1) if values.shape[:1] in ((1,), (2,)) else 0
-    )  # a recurrent layer has its directions first
+    # A recurrent layer has its directions first.
+    axis = min(values.ndim - 1, 1) if values.shape[:1] in ((1,), (2,)) else 0
     for count in BLOCKS if values.ndim else ():
         if values.shape[axis] % count or values.shape[axis] < 2 * count:
             continue
@@ -416,9 +415,12 @@ class Marks:
     def of(self, values: Array) -> Hashable:
         if values.size < TELLING or values.dtype.kind != "f":
             return hash(np.ascontiguousarray(values.astype(np.float32)).tobytes())
-        flat = values.reshape(-1)[:: max(1, values.size // LOOKED_AT)].astype(np.float32)
+        # Masks hold the largest float there is, or none.
+        flat = np.nan_to_num(
+            values.reshape(-1)[:: max(1, values.size // LOOKED_AT)].astype(np.float64), posinf=1, neginf=-1
+        )
         # Directions that differ from each other and are cheap to make.
-        steps = np.arange(flat.size, dtype=np.float32)
+        steps = np.arange(flat.size)
         size = float(np.linalg.norm(flat))
         mark = np.array([np.log(size or 1.0), *(float(flat @ np.cos(steps * turn)) / (size or 1.0) for turn in TURNS)])
         known = self._seen[values.shape]

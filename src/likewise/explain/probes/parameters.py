@@ -69,11 +69,7 @@ def passed_over(case: Case) -> Explained | None:
     native = case.native("reference")
     read, counts = _read(case), _counts(case)
     settings = [
-        (
-            path,
-            estimator,
-            [(n, v) for n, v in _others(estimator, counts) if n in read.get(path, ()) and n not in FITTING],
-        )
+        (path, estimator, [one for one in _others(estimator, counts) if one[0] in read.get(path, set()) - FITTING])
         for path, estimator in _estimators(native)
     ]
     singles = ((path, estimator, (one,)) for path, estimator, others in settings for one in others)
@@ -116,9 +112,7 @@ def _counts(case: Case) -> list[int]:
     """The numbers that the candidate counts by: how many neighbours, columns or places it takes."""
     proto = case.graph()
     stored = {} if proto is None else edits.constants(proto.graph)
-    return sorted(
-        {int(one) for array in stored.values() if array.dtype.kind == "i" and array.size == 1 for one in [array.item()]}
-    )
+    return sorted({array.item() for array in stored.values() if array.dtype.kind == "i" and array.size == 1})
 
 
 def _cause(estimator: Any, name: str) -> str:
