@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from functools import partial
@@ -196,6 +197,15 @@ def test_rows_that_nobody_comes_back_from_are_named(place, cluster, monkeypatch)
     words = re.search(r"2 actors in a row were lost over rows ([\d,]+) to ([\d,]+) of .*rows.parquet", incident.message)
     first, last = (int(word.replace(",", "")) for word in words.groups())
     assert first <= 11_901 <= last < ROWS
+
+
+def test_work_that_waits_behind_what_ended_a_process_is_not_blamed_for_it(monkeypatch):
+    actor = actors._Remote(Needs(cpus=1, memory=0, models=()))
+    dying = [sys.executable, "-c", "import sys; sys.stdin.buffer.read(1); sys.exit(3)"]
+    with subprocess.Popen(dying, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        monkeypatch.setattr(actor, "_started", lambda: process)
+        assert actor.ask(b"deadly") == 3
+        assert actor.ask(b"harmless") is None
 
 
 def test_an_actor_that_is_killed_while_it_works_changes_nothing(cluster, tmp_path):

@@ -101,6 +101,7 @@ class _Remote:
     def __init__(self, needs: Needs) -> None:
         self._needs = needs
         self._child: subprocess.Popen[bytes] | None = None
+        self._over = False
         self._own = ""
 
     def lacks(self) -> list[str]:
@@ -117,17 +118,19 @@ class _Remote:
             place.parent.mkdir(parents=True, exist_ok=True)
             atomically(place, content)
 
-    def ask(self, *parts: bytes) -> tuple[int | None, list[bytes]]:
-        """What the process answers; or how it ended."""
+    def ask(self, *parts: bytes) -> list[bytes] | int | None:
+        """What the process answers; or how it ended over this; None if it had ended before, over something else."""
+        if self._over:
+            return None
         child = self._child = self._child or self._started()
         assert child.stdin is not None
         assert child.stdout is not None
         try:
             wire.send(child.stdin, None, list(parts))
-            return None, [bytes(part) for part in wire.receive(child.stdout)[1]]
+            return [bytes(part) for part in wire.receive(child.stdout)[1]]
         except (EOFError, BrokenPipeError):
-            self._child = None
-            return child.wait(), []
+            self._over = True
+            return child.wait()
 
     def close(self) -> None:
         """End the process and remove what it wrote."""
@@ -190,7 +193,7 @@ def serve() -> None:
 
 
 class Actors:
-    """So many actors of a cluster, each replaced by another when it is lost."""
+    """So many actors of a cluster, each replaced by another when it is lost. Several threads may ask one of them."""
 
     def __init__(
         self, ray: Any, count: int, needs: Needs, opening: Sequence[bytes], content: Callable[[str], Any]
@@ -201,7 +204,8 @@ class Actors:
         self._closed = False
         self.count = _room(ray, count, needs)
         self._actors = [self._begun() for _ in range(self.count)]
-        self._ready = [False] * self.count
+        self._ready: list[Any] = [None] * self.count
+        self._changing = [threading.RLock() for _ in range(self.count)]
 
     def _begun(self) -> Any:
         resources = {"num_cpus": self._needs.cpus, "memory": self._needs.memory}
@@ -209,41 +213,50 @@ class Actors:
 
     def ask(self, number: int, parts: Sequence[bytes], what: str) -> list[bytes]:
         """What the actor of that number answers; `what` is told if nobody comes back from it."""
-        ended = ""
-        for turn in range(LOST):
+        turns, ended = 0, ""
+        while turns < LOST:
             if self._closed:
                 raise GoneError
+            actor = None
             try:
-                if not self._ready[number]:
-                    self._open(number, REPLACED if turn else STARTED)
-                code, answer = self._ray.get(self._actors[number].ask.remote(*parts))
-                if code is None:
-                    return list(answer)
-                ended = f"its process ended with {code}"
+                actor = self._opened(number, REPLACED if turns else STARTED)
+                answer = self._ray.get(actor.ask.remote(*parts))
+                if isinstance(answer, list):
+                    return answer
+                if answer is not None:
+                    turns, ended = turns + 1, f"its process ended with {answer}"
             except self._ray.exceptions.RayTaskError as error:
                 raise UnavailableError(f"an actor of Ray cannot do it: {one_line(error.cause)}") from error
             except self._ray.exceptions.RayError as error:
-                ended = one_line(error)
-            self._lose(number)
+                turns, ended = turns + 1, one_line(error)
+            if actor is not None:
+                self._lose(number, actor)
         raise LostError(
             f"{LOST} actors in a row were lost over {what}: {ended}",
             remedy="Run these rows without --engine ray to see what happens to them",
         )
 
-    def _open(self, number: int, seconds: float) -> None:
-        """Wait for the actor, send it the files that it lacks, and let it open the models."""
-        actor, get = self._actors[number], self._ray.get
-        try:
-            lacking = get(actor.lacks.remote(), timeout=seconds)
-        except self._ray.exceptions.GetTimeoutError:
-            self._ray.kill(actor)
-            raise GoneError from None
-        for key in lacking:
-            get(actor.take.remote(key, *self._stored(key)))
-        code, _ = get(actor.ask.remote(*self._opening))
-        if code is not None:
-            raise self._ray.exceptions.WorkerCrashedError
-        self._ready[number] = True
+    def _opened(self, number: int, seconds: float) -> Any:
+        """The actor of that number, when it has the files that it lacked and has opened the models."""
+        get = self._ray.get
+        with self._changing[number]:
+            actor = self._actors[number]
+            if self._ready[number] is actor:
+                return actor
+            try:
+                lacking = get(actor.lacks.remote(), timeout=seconds)
+                for key in lacking:
+                    get(actor.take.remote(key, *self._stored(key)))
+                if not isinstance(get(actor.ask.remote(*self._opening)), list):
+                    raise self._ray.exceptions.WorkerCrashedError
+            except self._ray.exceptions.GetTimeoutError:
+                self._ray.kill(actor)
+                raise GoneError from None
+            except self._ray.exceptions.RayError:
+                self._lose(number, actor)
+                raise
+            self._ready[number] = actor
+            return actor
 
     def _stored(self, key: str) -> list[Any]:
         """The files of a model in the store of the cluster: put there once, and brought to a node once."""
@@ -252,12 +265,15 @@ class Actors:
                 self._files[key] = [self._ray.put(content) for content in self._content(key)]
             return self._files[key]
 
-    def _lose(self, number: int) -> None:
-        with contextlib.suppress(Exception):
-            self._ray.kill(self._actors[number])
-        self._ready[number] = False
-        if not self._closed:
-            self._actors[number] = self._begun()
+    def _lose(self, number: int, actor: Any) -> None:
+        """Have another in the place of an actor, unless somebody else who asked it did so already."""
+        with self._changing[number]:
+            if self._actors[number] is not actor:
+                return
+            with contextlib.suppress(Exception):
+                self._ray.kill(actor)
+            if not self._closed:
+                self._actors[number] = self._begun()
 
     def close(self) -> None:
         """End all of them; who waits for one is told that it is gone."""

@@ -33,6 +33,9 @@ from likewise.models.remote import COURIERS, cores, packed, resident, unpacked
 ACTOR_BYTES = 200 << 20
 """What an actor takes beside the process in which its models are."""
 
+IN_FLIGHT = 2
+"""Pieces of work that an actor has at a time: the next waits there while what came of the last is on its way."""
+
 
 class RayEngine:
     """Carries out a plan in as many actors as there are workers, or as the cluster has room for."""
@@ -63,7 +66,8 @@ class RayEngine:
                     ray = stack.enter_context(cluster(plan.address))
                     made = Actors(ray, count, needs, opening, lambda key: known[key].contents())
                     actors = stack.enter_context(closing(made))
-                yield Hands([_Hand(actors, number) for number in range(actors.count)], actors.close)
+                numbers = [*range(actors.count)] * IN_FLIGHT
+                yield Hands([_Hand(actors, number) for number in numbers], actors.close)
 
         return carried_out(plan, session, gathered)
 

@@ -143,8 +143,11 @@ def _settle() -> None:
 
     for folder in ("data.readers", "compare.metrics"):
         extensions(folder)
-    html.template("page.html")
+    for page in ("page.html", "macros.html"):
+        html.template(page)
+    # The second looks for plugins among all packages that are installed.
     narwhals.from_native(pandas.DataFrame())
+    narwhals.from_native(None, pass_through=True)
 
 
 def _beget(line: socket.socket, pipes: Sequence[int]) -> NoReturn:

@@ -43,7 +43,7 @@ from likewise.report.words import (
 )
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment, Template
 
 
 FOLDER = Path(__file__).parent
@@ -118,12 +118,16 @@ def index(entries: Sequence[Entry]) -> str:
     return text.rstrip() + "\n"
 
 
-@cache
 def template(name: str) -> Template:
     """One of our pages, ready to be filled in."""
+    return _environment().get_template(name)
+
+
+@cache
+def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    environment = Environment(
+    return Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -131,8 +135,9 @@ def template(name: str) -> Template:
         lstrip_blocks=True,
         # What is marked as safe is ours; all other text comes from models and data.
         finalize=lambda value: printable(value) if type(value) is str else value,
+        # They are ours and stay as they are.
+        auto_reload=False,
     )
-    return environment.get_template(name)
 
 
 @cache
