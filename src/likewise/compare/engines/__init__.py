@@ -8,6 +8,7 @@ returns a `Run`: the facts, and a bounded part of the rows with the answers of b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from os import PathLike
@@ -65,6 +66,14 @@ class Session:
 
     def both(self) -> tuple[Runner, Runner]:
         """Both models; one that goes apart is opened while the other is. The reference's error counts first."""
+        if REFERENCE not in self._open and adapter(self.models[REFERENCE].framework).elsewhere:
+            with ThreadPoolExecutor(1, "likewise-open") as pool:
+                far = pool.submit(self._opened, REFERENCE)
+                try:
+                    candidate = self._opened(CANDIDATE)
+                finally:
+                    reference = far.result()
+            return reference, candidate
         if REFERENCE in self._open or not self._goes_apart():
             return self._opened(REFERENCE), self._opened(CANDIDATE)
         reference = self._elsewhere.enter_context(open_elsewhere(self.models[REFERENCE], REFERENCE))
