@@ -261,6 +261,21 @@ def test_no_text_in_a_skops_file_is_run(tmp_path):
     assert ran.exists()
 
 
+@pytest.mark.parametrize(
+    ("what", "of"),
+    [("Gini", "sklearn.tree._criterion"), ("argsort", "numpy"), ("StandardScaler", "sklearn.preprocessing")],
+)
+@pytest.mark.parametrize("loader", ["LossNode", "ListNode"])
+def test_a_skops_file_calls_nothing_of_its_choice(tmp_path, loader, what, of):
+    """skops calls the class of a loss or a container with what the file holds; the first crashed Python."""
+    model = changed(LogisticRegression().fit(X, Y), extra=[1, 2])
+    old = rb'"list",(\s*)"__module__": "builtins",(\s*)"__loader__": "ListNode"'
+    new = rf'"{what}",\1"__module__": "{of}",\2"__loader__": "{loader}"'.encode()
+    edited_skops(tmp_path / "m.skops", model, old, new)
+    with pytest.raises(UntrustedModelError, match=rf"{what}\b"):
+        sklearn_files.read(tmp_path / "m.skops", trusted=())
+
+
 def test_a_skops_file_takes_no_method_of_an_object(tmp_path):
     model = FunctionTransformer(LogisticRegression().fit(X, Y).predict)
     edited_skops(tmp_path / "m.skops", model, b'"predict"', b'"__sklearn_tags__"')
