@@ -221,6 +221,7 @@ HONEST = {
     "a matrix before the rows": lambda: FunctionTransformer(functools.partial(np.dot, np.eye(3))),
     "words of a library": lambda: CountVectorizer(token_pattern=r"\S+").fit(["in dateutil/tz, or dateutil/parser"]),
     "words to leave out": lambda: changed(CountVectorizer().fit(["a word"]), stop_words_=frozenset({"a"}), more=[1]),
+    "a column of pandas": lambda: changed(StandardScaler().fit(X), mean_=pd.Series([1.0, 2.0, 3.0])),
     "lengths of centres": lambda: Birch(n_clusters=None).fit(X),
     "sparse support vectors": lambda: SVC().fit(scipy.sparse.csr_matrix(X), Y),
     "doubled": lambda: FunctionTransformer(functools.partial(operator.mul, 2), inverse_func=np.log1p),

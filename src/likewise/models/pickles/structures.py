@@ -392,11 +392,13 @@ def _blocks(value: Any) -> Fault:
     import numpy as np
 
     manager = value._mgr
+    if value.ndim == 1:
+        fits = len(manager.blocks) == 1 and len(manager.blocks[0].values) == len(manager.axes[0])
+        return None if fits else "has other values than rows"
     manager._verify_integrity()
     places = [np.asarray(block.mgr_locs.as_array) for block in manager.blocks]
     found = np.sort(np.concatenate(places)) if places else np.zeros(0, int)
-    items = len(manager.axes[0]) if value.ndim == 2 else len(found)
-    return None if np.array_equal(found, np.arange(items)) else "has columns that lie outside it"
+    return None if np.array_equal(found, np.arange(len(manager.axes[0]))) else "has columns that lie outside it"
 
 
 def _categories(value: Any) -> Fault:
