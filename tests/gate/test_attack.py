@@ -22,17 +22,23 @@ import pytest
 import scipy.sparse
 import scipy.stats
 import skops.io
-from sklearn.cluster import BisectingKMeans, KMeans
+from scipy.spatial._qhull import _Qhull
+from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.cluster._kmeans import _kmeans_single_lloyd
-from sklearn.ensemble import GradientBoostingClassifier
+from sklearn.compose import make_column_selector, make_column_transformer
+from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, enet_path
 from sklearn.metrics import make_scorer
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, RadiusNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, MultiLabelBinarizer, OneHotEncoder, StandardScaler
+from sklearn.svm import SVC
+from sklearn.tree._criterion import Gini
 from sklearn.utils import Bunch
+from sklearn.utils._fast_dict import IntFloatDict
+from sklearn.utils.validation import check_array
 
 import likewise
 from likewise.cli import gates
@@ -76,6 +82,52 @@ def beginning_with_no_class():
     return model
 
 
+def called(function, *arguments):
+    """What has that function called while the file is read."""
+
+    class Call:
+        def __reduce__(self):
+            return function, arguments
+
+    return Call()
+
+
+def handing_on(array):
+    """Steps that make -1 of all rows, and of that the shape of an array of the model, which the next one is given."""
+    names = (FunctionTransformer(np.sign), FunctionTransformer(np.unique))
+    return make_pipeline(*names, FunctionTransformer(functools.partial(np.reshape, array)))
+
+
+def splitting_by_category():
+    model = HistGradientBoostingClassifier(max_iter=1).fit(X, Y)
+    tree = model._predictors[0][0]
+    tree.nodes["is_categorical"][0], tree.raw_left_cat_bitsets = 1, np.zeros((1, 8), np.uint32)
+    return model
+
+
+def vectors_in_columns():
+    model = SVC().fit(scipy.sparse.csr_matrix(X), Y)
+    return changed(model, support_vectors_=scipy.sparse.csc_matrix(model.support_vectors_))
+
+
+def unnamed_field():
+    """An array with a field that no order names, beyond its end."""
+    fields = {"a": (np.dtype("f8"), 0), "b": (np.dtype("f8"), 10**6)}
+
+    class Type:
+        def __reduce__(self):
+            return np.dtype, ("V8", False, True), (3, "|", None, ("a",), fields, 8, 1, 16)
+
+    class Array:
+        def __reduce__(self):
+            empty = (np.ndarray, (0,), b"b")
+            return np._core.multiarray._reconstruct, empty, (1, (3,), Type(), False, bytes(24))
+
+    return Array()
+
+
+ZONE = "datetime64[ns, dateutil//etc/passwd]"
+BRUTE = KNeighborsClassifier(algorithm="brute", metric="manhattan")
 SPARSE = scipy.sparse.csr_matrix(np.eye(3))
 FEW_ROWS = FunctionTransformer(functools.partial(np.mean, axis=0, keepdims=True))
 PAYLOADS = {
@@ -119,6 +171,26 @@ PAYLOADS = {
     "neighbours of an unknown width": lambda: without(KNeighborsClassifier().fit(X, Y), "n_features_in_"),
     "fewer rows to begin with": lambda: boosting(init_=make_pipeline(FEW_ROWS, LogisticRegression().fit(X, Y))),
     "fewer classes to begin with": beginning_with_no_class,
+    # The sixth attempt.
+    "answers beyond the classes, as fractions": lambda: changed(BRUTE.fit(X, Y), _y=np.full(60, 1e9)),
+    "answers beyond the classes, unsigned": lambda: changed(BRUTE.fit(X, Y), _y=np.full(60, 10**9, np.uint64)),
+    "lengths of fewer points": lambda: changed(BRUTE.fit(X, Y), effective_metric_params_={"Y_norm_squared": Y[:1]}),
+    "lengths of fewer centres": lambda: changed(Birch(n_clusters=None).fit(X), _subcluster_norms=np.zeros(1)),
+    "support vectors in columns": vectors_in_columns,
+    "categories of a feature without any": splitting_by_category,
+    "an array of the model for the next step": lambda: handing_on(np.zeros(3)),
+    "a field that is not named": unnamed_field,
+    "classes that are counted wrong": lambda: called(Gini, 10**8, np.ones(1, np.intp)),
+    "compiled code that nobody fits with": lambda: called(IntFloatDict, np.arange(9), np.ones(1)),
+    "a hull": lambda: called(_Qhull, b"d", X, b"Qt"),
+    "a file in the type of a column": lambda: called(pd.Series, [], None, ZONE),
+    "a file in the type of an index": lambda: called(pd.Index, [], ZONE),
+    "a file in a type of Arrow's": lambda: called(
+        pd.Series, [], None, "timestamp[ns, tz=dateutil//etc/passwd][pyarrow]"
+    ),
+    "a file in numpy's text": lambda: called(pd.DatetimeTZDtype, "ns", np.str_("dateutil//etc/passwd")),
+    "a file in the type of rows": lambda: FunctionTransformer(check_array, kw_args={"dtype": ZONE}),
+    "a type that is called": lambda: OneHotEncoder(feature_name_combiner=pd.DatetimeTZDtype),
 }
 
 
@@ -141,6 +213,17 @@ HONEST = {
     "columns": lambda: FunctionTransformer(operator.itemgetter("text")),
     "a mean of columns": lambda: FunctionTransformer(np.mean, kw_args={"axis": 1, "keepdims": True}),
     "clipped": lambda: FunctionTransformer(functools.partial(np.clip, a_min=0, a_max=1)),
+    "columns by their type": lambda: make_column_transformer(
+        (StandardScaler(), make_column_selector(dtype_include=[pd.Int64Dtype, float]))
+    ).fit(pd.DataFrame(X)),
+    "several answers of neighbours": lambda: KNeighborsClassifier().fit(X, np.c_[Y, Y > 1]),
+    "neighbours by radius": lambda: RadiusNeighborsClassifier(algorithm="brute", metric="manhattan").fit(X, Y > 1),
+    "a matrix before the rows": lambda: FunctionTransformer(functools.partial(np.dot, np.eye(3))),
+    "words of a library": lambda: CountVectorizer(token_pattern=r"\S+").fit(["in dateutil/tz, or dateutil/parser"]),
+    "words to leave out": lambda: changed(CountVectorizer().fit(["a word"]), stop_words_=frozenset({"a"}), more=[1]),
+    "a column of pandas": lambda: changed(StandardScaler().fit(X), mean_=pd.Series([1.0, 2.0, 3.0])),
+    "lengths of centres": lambda: Birch(n_clusters=None).fit(X),
+    "sparse support vectors": lambda: SVC().fit(scipy.sparse.csr_matrix(X), Y),
     "doubled": lambda: FunctionTransformer(functools.partial(operator.mul, 2), inverse_func=np.log1p),
 }
 
@@ -177,6 +260,21 @@ def test_no_text_in_a_skops_file_is_run(tmp_path):
     assert not ran.exists()
     skops.io.load(tmp_path / "m.skops", trusted=["scipy.stats._continuous_distns.norm_gen"])  # the attack itself
     assert ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("what", "of"),
+    [("Gini", "sklearn.tree._criterion"), ("argsort", "numpy"), ("StandardScaler", "sklearn.preprocessing")],
+)
+@pytest.mark.parametrize("loader", ["LossNode", "ListNode"])
+def test_a_skops_file_calls_nothing_of_its_choice(tmp_path, loader, what, of):
+    """skops calls the class of a loss or a container with what the file holds; the first crashed Python."""
+    model = changed(LogisticRegression().fit(X, Y), extra=[1, 2])
+    old = rb'"list",(\s*)"__module__": "builtins",(\s*)"__loader__": "ListNode"'
+    new = rf'"{what}",\1"__module__": "{of}",\2"__loader__": "{loader}"'.encode()
+    edited_skops(tmp_path / "m.skops", model, old, new)
+    with pytest.raises(UntrustedModelError, match=rf"{what}\b"):
+        sklearn_files.read(tmp_path / "m.skops", trusted=())
 
 
 def test_a_skops_file_takes_no_method_of_an_object(tmp_path):

@@ -135,6 +135,19 @@ def graph(node="Identity", functions=(), initializers=()):
     return helper.make_model(made, opset_imports=opsets, functions=list(functions), ir_version=8)
 
 
+@pytest.mark.parametrize("form", ["a file", "bytes", "a graph"])
+def test_a_graph_that_the_runtime_takes_for_another_format(tmp_path, form):
+    """Of 68 MB with a second graph where these four bytes say, one passed that does not as ONNX."""
+    proto = graph()
+    proto.producer_name = "ORTM"
+    content = proto.SerializeToString()
+    assert content[4:8] == b"ORTM"
+    (tmp_path / "both.ort").write_bytes(content)
+    target = {"a file": tmp_path / "both.ort", "bytes": content, "a graph": proto}[form]
+    with pytest.raises(ModelError, match="in a format of its own"):
+        describe.read(target)
+
+
 def test_an_operator_that_a_graph_defines_itself():
     """ONNX Runtime runs its own, onnx's evaluator the model's: what passed answers otherwise in another runtime."""
     own = helper.make_function(

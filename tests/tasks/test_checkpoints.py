@@ -11,10 +11,11 @@ import pytest
 
 import likewise
 from likewise.data.files import CHECKPOINT
+from likewise.data.readers.arrays import StoredArrays
 from likewise.errors import UsageError
 from likewise.report import render
 from likewise.tasks.check import investigate
-from likewise.tasks.checkpoints import Checkpoint
+from likewise.tasks.checkpoints import Checkpoint, _read
 from likewise.tasks.settings import settings_from
 from planting import command
 
@@ -141,6 +142,49 @@ def test_a_checkpoint_runs_nothing(here):
     place.write_bytes(head + pickle.dumps(_Attack()))
     assert "builtins.exec" in resumed(place, chosen)[1]
     assert not (here / "owned").exists()
+
+
+class Made:
+    """Has a function called and what it made filled, while it is read."""
+
+    def __init__(self, *told):
+        self.told = told
+
+    def __reduce__(self):
+        return self.told
+
+
+def array(kind, length, content):
+    return Made(np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), (1, (length,), kind, False, content))
+
+
+def record(fields, flags):
+    return Made(np.dtype, ("V8", False, True), (3, "|", None, ("a",), fields, 8, 1, flags))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        array(record({"a": (np.dtype("O"), 0)}, 0), 1, b"A" * 8),
+        array(record({"a": (np.dtype("f8"), 0), "b": (np.dtype("f8"), 10**9)}, 16), 1, bytes(8)),
+        array(np.dtype("O"), 10**7, [1]),
+    ],
+    ids=["pointers", "a field beyond its end", "more objects than there are"],
+)
+def test_numbers_in_a_checkpoint_stay_inside_its_arrays(content):
+    """The first and the last of these crashed Python."""
+    with pytest.raises(pickle.UnpicklingError, match="it is changing numpy"):
+        _read(pickle.dumps(content), "rows.npz")
+
+
+def test_a_checkpoint_names_no_other_file(tmp_path):
+    for name in ("rows", "private"):
+        np.save(tmp_path / f"{name}.npy", np.arange(3))
+    kept = pickle.dumps(StoredArrays(str(tmp_path / "rows.npy")))
+    assert len(_read(kept, str(tmp_path / "rows.npy"))) == len(_read(kept, str(tmp_path / "ro*"))) == 1
+    for data in (None, str(tmp_path / "private.npy")):
+        with pytest.raises(pickle.UnpicklingError, match="none of the data's"):
+            _read(kept, data)
 
 
 def test_a_command_keeps_what_it_reached_beside_its_report(here):

@@ -6,6 +6,7 @@ a stranger's file: nothing in it is made but our own summaries, arrays and colum
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import io
 import json
@@ -22,23 +23,27 @@ from pathlib import Path
 from typing import Any
 
 from likewise.contracts.comparison import Json
-from likewise.data.columns import ArrayColumns, CaseColumns
+from likewise.data.columns import ArrayColumns, ArrowColumns, CaseColumns, _arrow_columns
 from likewise.data.files import CHECKPOINT, atomically, is_checkpoint
 from likewise.data.readers.arrays import StoredArrays
 from likewise.errors import UsageError, one_line
+from likewise.models import pickles
+from likewise.models.pickles.rights import Right
 from likewise.report import provenance
 from likewise.report.formats.json import dumps
 from likewise.tasks.settings import Settings, stated
 
 OURS = ("likewise.compare.", "likewise.contracts.", "likewise.data.")
 NAMED = {
-    *(("likewise.data.columns", "_arrow_columns"), ("pyarrow.lib", "py_buffer"), ("numpy", "dtype")),
+    *(("pyarrow.lib", "py_buffer"), ("numpy", "dtype")),
     *(("numpy", "ndarray"), ("numpy._core.numeric", "_frombuffer"), ("numpy._core.multiarray", "_reconstruct")),
     *(("numpy._core.multiarray", "scalar"), ("numpy.core.numeric", "_frombuffer")),
     *(("numpy.core.multiarray", "_reconstruct"), ("numpy.core.multiarray", "scalar")),
     *(("builtins", name) for name in ("bytearray", "complex", "frozenset", "set", "slice")),
 }
 """What a checkpoint may name beside our own values."""
+
+COLUMNS = (ArrayColumns, CaseColumns, StoredArrays)
 
 EVERY = 60.0
 """Seconds after which a run from Python keeps what it has reached, as a command does."""
@@ -77,7 +82,7 @@ class Checkpoint:
             elif self._asked() is None or key.decode("ascii", "replace") != self._asked():
                 self.said = f"{told}: it belongs to other files, settings or versions."
             else:
-                state = _Unpickler(io.BytesIO(body)).load()
+                state = _read(body, self._settings.data)
                 self.said = f"{RESUMED} {self._old}: {state[1].rows:,} rows were compared already."
                 return state
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, all rows are compared
@@ -138,15 +143,58 @@ def going_on(settings: Settings) -> Iterator[Kept]:
     place.unlink(missing_ok=True)
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes our own summaries, arrays and columns, and nothing else."""
+class _Ours(pickles.Gate):
+    """Makes our own summaries, columns of the data at hand, and arrays as a pickled model may; nothing else."""
 
-    def find_class(self, module: str, name: str) -> Any:
+    def __init__(self, data: object) -> None:
+        super().__init__(())
+        self._data = data
+        self._stand_ins = {StoredArrays: self._stored, _arrow_columns: _checked_columns}
+
+    def trusts(self, reference: str | None) -> bool:
+        module, _, name = (reference or "").rpartition(".")
+        return (found := _own(module, name)) is not None and not issubclass(found, Enum)
+
+    def find(self, module: str, name: str) -> Any:
         if (module, name) in NAMED:
-            return super().find_class(module, name)
-        if module.startswith(OURS) and "." not in name:
-            found = getattr(import_module(module), name, None)
-            plain = isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum))
-            if plain or found in (ArrayColumns, CaseColumns, StoredArrays):
-                return found
-        raise pickle.UnpicklingError(f"it names {module}.{name}")
+            return super().find(module, name)
+        if (module, name) == (_arrow_columns.__module__, _arrow_columns.__name__):
+            return self.own(self._stand_ins[_arrow_columns])
+        if (found := _own(module, name)) is None:
+            raise pickle.UnpicklingError(f"it names {module}.{name}")
+        if found is StoredArrays:
+            return self.own(self._stand_ins[StoredArrays])
+        called = issubclass(found, Enum) or found in COLUMNS
+        return self.grant(found, Right.CALL if called else Right.MAKE)
+
+    def _stored(self, path: str) -> StoredArrays:
+        """The arrays of a file, which has to be one of those that the run is about."""
+        named = os.path.expanduser(self._data) if isinstance(self._data, str) else ""
+        places = {os.path.realpath(found) for found in (named, *glob.iglob(named, recursive=True)) if found}
+        if not places & {os.path.realpath(path), os.path.dirname(os.path.realpath(path))}:
+            raise pickle.UnpicklingError("it names a file that is none of the data's")
+        return StoredArrays(path)
+
+
+def _own(module: str, name: str) -> type[Any] | None:
+    """The class of ours that a checkpoint may hold under this name."""
+    if not module.startswith(OURS) or "." in name:
+        return None
+    found = getattr(import_module(module), name, None)
+    plain = isinstance(found, type) and (is_dataclass(found) or issubclass(found, Enum))
+    return found if plain or found in COLUMNS else None
+
+
+def _checked_columns(*arguments: Any) -> ArrowColumns:
+    """Columns whose offsets and codes lead nowhere outside."""
+    made = _arrow_columns(*arguments)
+    made.table.validate(full=True)
+    return made
+
+
+def _read(content: bytes, data: object) -> Any:
+    gate = _Ours(data)
+    found = pickles.Reader(io.BytesIO(content), gate).load()
+    if gate.refused:
+        raise pickle.UnpicklingError(f"it is {min(gate.refused)}")
+    return found

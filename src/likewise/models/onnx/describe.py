@@ -24,7 +24,7 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.errors import ModelError, one_line, require_file
 from likewise.models.arrays import kind_of
-from likewise.models.onnx.walk import all_nodes, require_one_meaning, subgraphs, upstream
+from likewise.models.onnx.walk import all_nodes, name_of_one_format, require_one_meaning, subgraphs, upstream
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -87,7 +87,7 @@ def read(target: object) -> ModelProto:
         proto = target
         require_one_meaning(proto, "the graph")
         return proto
-    name = "the bytes" if isinstance(target, bytes) else str(target)
+    name = name_of_one_format(target)
     try:
         proto = messages().ModelProto.FromString(target) if isinstance(target, bytes) else _stored(Path(name))
     except FileNotFoundError as error:

@@ -6,6 +6,7 @@ circle, which the runtime would refuse as well, but only later.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
@@ -21,6 +22,10 @@ STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 
 VALUES = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 """Where a tensor may keep its values beside its raw bytes and a file: in one of these places."""
+
+
+RUNTIMES_OWN = b"ORTM"
+"""What ONNX Runtime knows its own format by, after four bytes, whatever else may be made of the others."""
 
 
 def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
@@ -81,8 +86,28 @@ def leading_to(graph: GraphProto, names: Iterable[str], given: Collection[str] =
     return sorted(needed), read
 
 
+def name_of_one_format(target: object) -> str:
+    """What a file or the bytes of a model are called; refused if ONNX Runtime takes them for its own format."""
+    name, start = ("the bytes", target[:8]) if isinstance(target, bytes) else (str(target), b"")
+    if not start and os.path.isfile(name):
+        with open(name, "rb") as file:
+            start = file.read(8)
+    if start[4:8] == RUNTIMES_OWN:
+        raise _of_the_runtime(name)
+    return name
+
+
+def _of_the_runtime(name: str) -> ModelError:
+    return ModelError(
+        f"ONNX Runtime reads {name} in a format of its own (.ort), whatever ONNX others find in it",
+        remedy="Compare the ONNX file that it was made from",
+    )
+
+
 def require_one_meaning(proto: ModelProto, name: str) -> None:
     """Refuse a graph that nobody can compute, and one of which two runtimes may compute two things."""
+    if proto.producer_name.encode().startswith(RUNTIMES_OWN):
+        raise _of_the_runtime(name)  # as bytes it begins like that format
     if (tensor := _made_from_itself(proto.graph)) is not None:
         # Whoever looks for what an output means would not come to an end.
         raise ModelError(f"{name} cannot be computed: {tensor!r} is made from itself", remedy="Export it again")

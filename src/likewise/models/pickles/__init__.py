@@ -25,7 +25,7 @@ from likewise.models.pickles.graph import refuse_what_no_model_holds
 from likewise.models.pickles.rights import Right
 from likewise.models.pickles.streams import ArrayOnDisk, decompressed
 
-__all__ = ["Gate", "known", "load", "read", "refusal", "refuse_what_no_model_holds"]
+__all__ = ["Gate", "known", "known_to_build", "load", "read", "refusal", "refuse_what_no_model_holds"]
 
 _MOST_NAMES_SHOWN = 20
 SHARING = frozenset(("numpy.core.numeric._frombuffer", "numpy._core.numeric._frombuffer", "pyarrow.lib.py_buffer"))
@@ -71,6 +71,22 @@ def known(reference: str) -> bool:
         return False
     kept = not isinstance(found, type) or given.keeps_any_state(found)
     return kept and rights.right_to(reference, found) is not None
+
+
+def known_to_build(module: str, name: str) -> bool:
+    """Is this a class that may be called with what a file holds: a container, an array, or what rebuilds itself?"""
+    import numpy as np
+
+    if not rights.importable(module, name):
+        return False
+    try:
+        found = rights.resolve(module, name)
+    except (ImportError, AttributeError):
+        return False
+    if not isinstance(found, type) or (right := rights.right_to(f"{module}.{name}", found)) is None:
+        return False
+    keeps = issubclass(found, dict | list | set | frozenset | tuple | np.ndarray)
+    return right is Right.CALL or keeps or found.__module__.startswith("scipy.sparse.")
 
 
 def refusal(name: str, refused: Iterable[str]) -> UntrustedModelError:
@@ -342,7 +358,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
         self._extend((set,), "update", self._hashed(items))
 
     def load_frozenset(self) -> None:
-        self.append(frozenset(self._hashed(self.pop_mark())))
+        items = self.pop_mark()  # changes where `append` appends to
+        self.append(frozenset(self._hashed(items)))
 
     def load_dict(self) -> None:
         items = self.pop_mark()
@@ -350,8 +367,10 @@ class Reader(_Unpickler):  # type: ignore[misc]
         self._set_items(items)
 
     def _hashed(self, keys: Sequence[Any]) -> Sequence[Any]:
-        """Keys that may be hashed and compared, which objects do as their class says: data only."""
-        if self._gate.open or given.inert(*keys):
+        """Keys that may be hashed and compared, which objects do as their class says: data, and what is trusted."""
+        gate = self._gate
+        others = (key for key in keys if type(key) is not str and not gate.trusts(rights.identity(type(key))))
+        if gate.open or given.inert(*others):
             return keys
         self._gate.refuse("an object as a key", "hashing")
         return []

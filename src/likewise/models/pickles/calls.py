@@ -32,6 +32,12 @@ REDUCING = (
 )
 """Functions of numpy that make one value of many, unless they are told to go along the columns."""
 
+COMPUTING = "add dot isclose searchsorted"
+"""Functions of numpy that compute with an array before the rows; others hand it on, and the next step changes it."""
+
+BELIEVED = ("X_norm_squared", "Y_norm_squared")
+"""What compiled code takes for as long as the points that it belongs to."""
+
 METHODS = (
     "fit fit_predict fit_transform get_params predict predict_proba predict_log_proba decision_function score "
     "transform inverse_transform __array__ __array_function__ __array_ufunc__ __sklearn_tags__"
@@ -60,6 +66,9 @@ def _of_options(value: dict[Any, Any]) -> Iterator[str]:
     """A mapping may be what a function is called with, and scikit-learn's `Bunch` may be taken for an object."""
     if not (value.get("out") is None or type(value["out"]) in DATA):
         yield " names an array to write into (out)"
+    for name in BELIEVED:
+        if name in value:
+            yield f" says how long points are ({name}), which nothing checks"
     if hasattr(type(value), "__getattr__"):
         named = sorted(name for name in METHODS.split() if name in value)
         if named:
@@ -72,8 +81,24 @@ def _of_partial(value: functools.partial[Any], trusted: tuple[str, ...]) -> str 
         return None
     if not _fixed(arguments) or not _fixed(keywords):
         return " is given values that are not plain"
+    if any(_is_array(part) for part in arguments) and not _computes(function):
+        return " is given an array before the rows, which the next step could change"
     # A second one before the rows would make these the third: what numpy writes into.
     return " is given more than one value before the rows" if len(arguments) > 1 else None
+
+
+def _is_array(value: Any) -> bool:
+    """Is this an array, or a container that may hold one?"""
+    return type(value) not in DATA and not isinstance(value, type)
+
+
+def _computes(function: Any) -> bool:
+    """Does this make something new of an array and the rows?"""
+    import numpy as np
+
+    named = rights.identity(function) or ""
+    known = rights.top(named) == "numpy" and getattr(function, "__name__", "") in COMPUTING.split()
+    return isinstance(function, np.ufunc) or known or named.startswith(OPERATORS[2:])
 
 
 def _unfolded(function: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:

@@ -44,8 +44,9 @@ LOOKING = (
 STORING = frozenset(("functools.partial", "sklearn.utils._bunch.Bunch"))
 """Classes that take a state by keeping it, and look at nothing in it."""
 
-ZONES = "dateutil/"
-"""How pandas is told of a time zone by its file, any file: it opens that."""
+ZONE = re.compile(r"^dateutil/")
+ZONE_OF_COLUMN = re.compile(r"\[.*[,=] *dateutil/", re.DOTALL)
+"""How pandas is told of a time zone by its file, any file, which it opens: by itself, and in the type of a column."""
 
 _ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
 
@@ -63,7 +64,7 @@ def inert(*values: Any, plain: bool = False, held: dict[int, Any] | None = None)
     while waiting:
         value = waiting.pop()
         kind = type(value)
-        if kind is str and value.startswith(ZONES):
+        if isinstance(value, str) and (ZONE.search(value) or ZONE_OF_COLUMN.search(value)):  # numpy's own text too
             return False
         if kind in DATA or id(value) in seen:
             continue
@@ -275,6 +276,8 @@ def is_state_of_dtype(target: Any, state: Any) -> bool:
             formats, offsets = zip(*(fields[name][:2] for name in fields_in_order), strict=True)
             layout: Any = {"names": fields_in_order, "formats": formats, "offsets": offsets, "itemsize": size}
             expected = np.dtype(layout)
+            if len(fields) != len(fields_in_order):
+                return False  # a field that no order names is found by its name all the same, wherever it lies
         else:
             expected = target
         unsized = target.kind in "SUV" and base is None

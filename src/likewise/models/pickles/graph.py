@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from likewise.errors import UntrustedModelError, one_line
 from likewise.models.pickles import calls, rights, structures
-from likewise.models.pickles.given import DATA
+from likewise.models.pickles.given import DATA, ZONE_OF_COLUMN
 from likewise.models.pickles.rights import Right
 
 ANSWERS = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
@@ -127,6 +127,8 @@ class _Walk:
             own = isinstance(value, CONTAINERS) or _is_array(value)
             for name, part, attribute in _parts(value):
                 inside = slot if own and attribute is None else Slot(value, attribute or "")
+                if isinstance(part, str) and ZONE_OF_COLUMN.search(part):
+                    yield f"{step}{name} is a type of columns that names a file"
                 if type(part) not in DATA or _tells_methods(inside):
                     waiting.append((part, Step(step, name), inside))
         yield from self._methods()
@@ -219,7 +221,9 @@ class _Walk:
         reference = rights.identity(value)
         if isinstance(value, type):
             masked = slot.attribute == "_baseclass" and _top(type(slot.owner)) == "numpy"
-            idle = slot.owner is None or masked  # no model, or a masked array
+            # A selector of columns compares types; elsewhere one of pandas could be called, and opens files then.
+            compared = _is_type_of_columns(value) and slot.attribute.startswith("dtype")
+            idle = slot.owner is None or masked or compared  # no model, or a masked array
             return None if _is_data_type(value) or idle or self._is_trusted(value) else f"the class {_named(value)}"
         if isinstance(value, functools.partial) and value.func in (max, min):
             return f"a choice among fixed values ({reference or 'functools.partial'} of {value.func.__name__})"
@@ -342,8 +346,11 @@ def _is_data_type(value: type) -> bool:
 
     plain = value.__module__ == "builtins" and value.__name__ in CLASSES.split()
     moments = value.__module__ in ("datetime", "decimal", "fractions", "collections")
-    pandas = _top(value) == "pandas" and value.__name__.endswith("Dtype")
-    return plain or moments or pandas or (issubclass(value, np.generic | np.dtype) and _top(value) == "numpy")
+    return plain or moments or (issubclass(value, np.generic | np.dtype) and _top(value) == "numpy")
+
+
+def _is_type_of_columns(value: type) -> bool:
+    return _top(value) == "pandas" and value.__name__.endswith("Dtype")
 
 
 def _is_part_of_distribution(value: Any, owner: Any, slot: Slot) -> bool:

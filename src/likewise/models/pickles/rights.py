@@ -122,6 +122,10 @@ FUNCTION_TREES = (
 
 What fits one (`enet_path`, `k_means`) hands compiled code what it is given, unlooked at with `check_input=False`."""
 
+REBUILT = ("numpy", "pandas", "sklearn._loss", "sklearn.linear_model._sgd_fast", "sklearn.tree._tree.Tree")
+"""Compiled classes that libraries have pickle call. Others are made by functions of their own; what they believe of
+what they are given, such as how many classes there are, nobody has looked at."""
+
 NUMPY = ("numpy", "numpy._core._multiarray_umath", "numpy._core.umath", "numpy.core._multiarray_umath")
 """Modules in which scalar types and ufuncs may be looked up."""
 
@@ -217,8 +221,11 @@ def _right_to_class(found: type) -> Right | None:
     for base in found.__mro__:
         if issubclass(base, np.memmap) or not (top(base.__module__) in packages or base.__module__ in BASES):
             return None  # a thread, a file or a joblib.Parallel in the guise of an allowed package
-    called = not found.__flags__ & HEAP_TYPE or issubclass(found, Enum) or top(found.__module__) == "pandas"
-    return Right.CALL if called else Right.MAKE
+    if issubclass(found, Enum) or top(found.__module__) == "pandas":
+        return Right.CALL
+    if found.__flags__ & HEAP_TYPE:
+        return Right.MAKE
+    return Right.CALL if f"{identity(found)}.".startswith(tuple(f"{tree}." for tree in REBUILT)) else Right.VALUE
 
 
 def _right_to_function(found: Any) -> Right | None:

@@ -226,6 +226,8 @@ def _hist_boosting(value: Any) -> Fault:
         splits = tree.nodes[~tree.nodes["is_leaf"].astype(bool)]
         if _outside(splits["feature_idx"], features):
             return f"asks for a feature beyond its {features}"
+        if not known[splits["feature_idx"][splits["is_categorical"].astype(bool)]].all():
+            return "asks for categories of a feature that has none"
     return None
 
 
@@ -272,6 +274,8 @@ def _support_vectors(value: Any) -> Fault:
     pairs = classes * (classes - 1) // 2
     precomputed = callable(value.kernel) or value.kernel == "precomputed"
     vectors = value.support_vectors_
+    if value._sparse and vectors.format != "csr":
+        return "has support vectors that do not lie in rows"
     if precomputed:
         if _outside(value.support_, value.shape_fit_[0]):
             return "has a support vector beyond its rows"
@@ -298,6 +302,9 @@ def _as_wide_as_the_data(value: Any) -> Fault:
         if getattr(points, "ndim", 0) == 2 and points.size and points.shape[1] != width:
             # Without a number of features, scikit-learn does not look at that of the data.
             return f"has a {name} of {points.shape[1]} columns for {width or 'an unknown number of'} features"
+    lengths, points = own.get("_subcluster_norms"), own.get("subcluster_centers_")
+    if lengths is not None and lengths.shape != points.shape[:1]:
+        return "has another number of lengths than of centres"
     waiting = [own["_bisecting_tree"]] if own.get("_bisecting_tree") is not None else []
     steps = 0
     while waiting:
@@ -354,8 +361,13 @@ def _neighbouring(value: Any) -> Fault:
     if len(counts) != 1:
         return "has neighbours that do not fit its rows"
     classes = own.get("classes_")
-    listed = answers is not None and answers.ndim == 1 and answers.dtype.kind == "i" and hasattr(classes, "shape")
-    return "has an answer that is none of its classes" if listed and _outside(answers, len(classes)) else None
+    if classes is None or answers is None:
+        return None
+    # One list of classes, or one for each column of answers; compiled code takes any number for a whole one.
+    columns, several = (answers[:, None], [classes]) if answers.ndim == 1 else (answers, classes)
+    fits = columns.dtype.kind == "i" and columns.shape[1] == len(several)
+    fits = fits and not any(_outside(column, len(own)) for column, own in zip(columns.T, several, strict=True))
+    return None if fits else "has an answer that is none of its classes"
 
 
 def _spline(value: Any) -> Fault:
@@ -380,11 +392,13 @@ def _blocks(value: Any) -> Fault:
     import numpy as np
 
     manager = value._mgr
+    if value.ndim == 1:
+        fits = len(manager.blocks) == 1 and len(manager.blocks[0].values) == len(manager.axes[0])
+        return None if fits else "has other values than rows"
     manager._verify_integrity()
     places = [np.asarray(block.mgr_locs.as_array) for block in manager.blocks]
     found = np.sort(np.concatenate(places)) if places else np.zeros(0, int)
-    items = len(manager.axes[0]) if value.ndim == 2 else len(found)
-    return None if np.array_equal(found, np.arange(items)) else "has columns that lie outside it"
+    return None if np.array_equal(found, np.arange(len(manager.axes[0]))) else "has columns that lie outside it"
 
 
 def _categories(value: Any) -> Fault:

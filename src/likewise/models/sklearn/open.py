@@ -24,6 +24,9 @@ from likewise.models.sklearn.walk import innermost, outermost, passed_over
 from likewise.registry import adapters
 
 SUFFIXES = (".joblib", ".pkl", ".pickle", ".skops")
+KEPT = ("FunctionNode", "JsonNode", "MethodNode", "ObjectNode", "OperatorFuncNode", "PartialNode", "TypeNode")
+"""How skops builds what it does not call: by name, or made empty and filled. All else is called with its content."""
+
 _COMPRESSED = (".gz", ".bz2", ".xz", ".lzma", ".z", ".lz4")
 
 
@@ -48,15 +51,18 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
             if len(set(archive.namelist())) != len(archive.namelist()):
                 raise ValueError("it holds two files of one name, and readers do not agree on which counts")
             schema = archive.read("schema.json")
-        loaders: set[Any] = set()
-        json.loads(schema, object_pairs_hook=lambda pairs: loaders.add(named_once(pairs).get("__loader__")))
-        if "MethodNode" in loaders and "*" not in trusted:
+        # Every entry once: it is named by how skops builds it, and what it is to be. Others are without a name.
+        entries: set[tuple[str, ...]] = set()
+        json.loads(schema, object_pairs_hook=lambda pairs: entries.add(_named(named_once(pairs))))
+        if any(loader == "MethodNode" for loader, *_ in entries) and "*" not in trusted:
             # To take a method of an object may run code of it, which nobody has looked at yet.
             told = f"{name} takes a method of an object, which could run before anybody has looked at it"
             raise UntrustedModelError(told, remedy="Name a function instead, or allow everything with --trust '*'")
-        unknown, gate = skops.io.get_untrusted_types(file=name), pickles.Gate(trusted)
-        if refused := [entry for entry in unknown if not pickles.known(entry) and not gate.trusts(entry)]:
-            raise pickles.refusal(name, refused)
+        built = [entry for loader, *entry in entries if loader and loader not in KEPT]
+        called = [f"{module}.{kind}" for module, kind in built if not pickles.known_to_build(module, kind)]
+        _refuse_untrusted(name, called, trusted)
+        unknown = skops.io.get_untrusted_types(file=name)
+        _refuse_untrusted(name, [entry for entry in unknown if not pickles.known(entry)], trusted)
         model = skops.io.load(name, trusted=unknown)
     except (LikewiseError, Warning):
         raise
@@ -67,6 +73,16 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
         ) from error
     pickles.refuse_what_no_model_holds(name, model, trusted)
     return model
+
+
+def _refuse_untrusted(name: str, references: Sequence[str], trusted: Sequence[str]) -> None:
+    gate = pickles.Gate(trusted)
+    if refused := [entry for entry in references if not gate.trusts(entry)]:
+        raise pickles.refusal(name, refused)
+
+
+def _named(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    return tuple(str(entry.get(name) or "") for name in ("__loader__", "__module__", "__class__"))
 
 
 def _require_estimator(value: Any, name: str | None = None) -> None:

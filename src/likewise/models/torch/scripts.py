@@ -15,6 +15,7 @@ from typing import Any
 
 FORBIDDEN = re.compile(
     r"from_file|save|rpc_\w+|_reshape_alias|_nested_view_from_\w+|_sparse_\w+_unsafe|_coo_tensor\w*_unsafe"
+    r"|_?sparse_(?:coo|csr|csc|bsr|bsc|compressed)_tensor\w*|_convert_indices_from_\w+|_?segment_reduce\w*"
 )
 """Operators that read or write files, call other machines, or point into memory without a look at its size."""
 
