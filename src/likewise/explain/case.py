@@ -372,6 +372,16 @@ class Case:
         theirs, _ = answers(prepared.candidate, batch, self.call_rows)
         return prepared, self.agreeing(batch, known, theirs, specs)
 
+    @property
+    def by_company(self) -> bool:
+        """Have other batches shown that the candidate answers by the rows of a call? Quantised ones do so a little."""
+        if self.comparison.quantized_nodes or not self.required.batch.stacked or self.side("candidate").fixed_batch:
+            return False
+        swept = (*self.comparison.batch_sizes, *self.comparison.batch_orders)
+        measures = [output.measures for facts in swept for output in facts.outputs]
+        drifts = (found.get(name, 0.0) for found in measures for name in ("batch_drift", "position_drift"))
+        return max(drifts, default=0.0) > self.tolerance.absolute
+
     def failing_pairs(self) -> tuple[Pair, ...]:
         """The pairs of outputs on which rows of the sample fail."""
         return tuple(pair for pair in self.required.pairs if rows_beyond(pair).any())

@@ -63,7 +63,7 @@ COSTLY = 0.1
 """Seconds for asking both models about the rows that are looked at, from which on they are slow to ask."""
 
 SHARE_FOR_GRAPH = 0.1
-"""Of the budget, so much is kept for what surrounds the culprit."""
+"""Of the budget, so much is kept for what surrounds the culprit, and no more than that is spent on it."""
 
 SETTLED = 0.95
 """If an exactly known culprit explains this share of the failing rows, little is gained by going on for long."""
@@ -112,8 +112,8 @@ def explain(
     notes = list(_open(case, session, ran, SHARE_FOR_SAMPLE * budget))
     case.deadline -= SHARE_FOR_GRAPH * budget
     explained, excluded, not_tested = _investigate(case, ran, causes)
-    case.deadline = budget
     best = _ranked(case, explained)
+    case.deadline = min(budget, case.clock.now() + SHARE_FOR_GRAPH * budget)
     # What was seen before the time ran out is worth telling; facts are a matter of milliseconds.
     found = Explanation(
         rows=len(case.sample) if case.sample is not None else 0,
@@ -126,6 +126,7 @@ def explain(
         found = replace(found, shape=facts.shape(case), slices=facts.slices(case), unusual=facts.unusual(case))
         view, not_shown = locate.around_culprit(case, best[0] if best else None)
         found = replace(found, graph=view, not_tested=(*found.not_tested, *not_shown))
+    case.deadline = budget
     told = tuple(remedies.diagnoses(case, [(entry, _share(case, entry)) for entry in _worth_telling(case, best)]))
     return Investigation(told, found, case, tuple(best))
 

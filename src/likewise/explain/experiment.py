@@ -50,8 +50,8 @@ AS_MUCH = 0.95
 PATIENCE = 0.3
 """The part of the time left that one search may take: a known cause must not be lost over its culprit."""
 
-SLOWEST = 10.0
-"""Seconds that the standard's own evaluator may take for its rows."""
+MOST_IDLE = 8
+"""Things that do it together of which each is asked whether it does anything."""
 
 MOST_ALONE = 64
 """Suspects that are tried alone before they are tried together."""
@@ -100,7 +100,7 @@ class Effect:
         return every if covered >= count else f"{covered:,} of {count:,} failing rows"
 
     @property
-    def agreeing(self) -> str:  # the same as a sentence: `all 4 failing rows agree`
+    def agreeing(self) -> str:  # as a sentence: `all 4 failing rows agree`
         return f"{self.told} agree{'s' if int(self.covered.sum()) == 1 else ''}"
 
     def explained(
@@ -208,7 +208,9 @@ class Trial:
         return failing
 
     def of(self, answers: Tensors) -> Tensors:
-        """Answers to the whole sample, for these rows."""
+        """Answers to the whole sample, for these rows; to what has no rows, all of them."""
+        if not self.case.required.batch.stacked:
+            return answers
         return {name: array[self.positions] for name, array in answers.items()}
 
     def mask(self, marked: Array) -> Array:
@@ -327,9 +329,15 @@ def run(case: Case, *changes: Change, left: float = NEARER) -> Effect | None:
             if first is None or not first.promising:
                 return None
         answers = {change.side: whole.ask(change) for change in known}
-    if any(given is None for given in answers.values()) or not whole.nearer(**answers, left=left):
-        return None
-    return whole.effect(**answers)
+        if any(given is None for given in answers.values()) or not whole.nearer(**answers, left=left):
+            return None
+        effect = whole.effect(**answers)
+        plain = all(c.side == "candidate" and not c.whole and c.size is None for c in changes)
+        if effect.explains and plain and case.by_company:
+            # One that answers by the rows of a call is healed only if each row agrees alone, too.
+            alone = few.run(*(replace(change, size=1) for change in known))
+            return effect if alone is not None and alone.promising else None
+    return effect
 
 
 @contextmanager
@@ -357,10 +365,7 @@ def unoptimised(case: Case) -> Effect | None:
 
 
 def rows_apart(case: Case, side: str, one: Tensors, other: Tensors, *, floor: float = 0.0) -> Array:
-    """The rows on which a side has answered differently, beyond the tolerance, in any output that is compared.
-
-    `floor` is how much of the largest value may be noise whatever the tolerance.
-    """
+    """The rows that a side has answered differently beyond the tolerance; `floor` of the largest value may be noise."""
     apart = np.zeros(len(next(iter(one.values()))), dtype=bool)
     for name in {spec.reference if side == "reference" else spec.candidate for spec in case.specs}:
         if name not in one or name not in other or one[name].shape != other[name].shape:
@@ -387,16 +392,12 @@ def answers_vary(case: Case, side: str) -> bool:
     return one is None or other is None or bool(rows_apart(case, side, one, other).any())
 
 
-def by_the_standard(trial: Trial, target: Any = None) -> Tensors | None:
-    """What onnx's own evaluator makes of the candidate's graph: slow, and right by definition.
-
-    None if it does not run the graph, or would take too long for these rows by what one of them takes.
-    """
-    change, case = Change(target=target, options={"runtime": "reference"}), trial.case
-    began = case.clock.now()
-    one = Trial(case, trial.positions[:1]).ask(change)
-    seconds = (case.clock.now() - began) * len(trial)
-    return None if one is None or seconds > min(SLOWEST, case.seconds_left() / 3) else trial.ask(change)
+def telling(case: Case, things: Sequence[Thing], change: Callable[[Thing], Change]) -> list[Thing]:
+    """Those of a few things that move the answers at all, each changed alone; all of them where none does."""
+    few, few_enough = Trial.few(case), 1 < len(things) <= MOST_IDLE
+    given = [few.ask(change(thing)) if few_enough else None for thing in things]
+    telling = [t for t, gave in zip(things, given, strict=True) if gave is None or few.moved(few.candidate, gave)]
+    return telling or list(things)
 
 
 def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE) -> Iterator[Thing]:

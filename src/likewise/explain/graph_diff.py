@@ -187,6 +187,8 @@ def _proven(case: Case, known: Twin, diff: Diff) -> Found | None:
             return None
         groups = [group for group in groups if group in few[0]]
     spots = [spot for group in groups for spot in group]
+    # What differs alike need not matter alike.
+    spots = experiment.telling(case, spots, lambda spot: Change(target=_put_right(diff.laid, [spot])))
     target = _put_right(diff.laid, spots)
     effect = None if target is None else experiment.run(case, Change(target=target))
     if target is None or effect is None or not effect.explains:

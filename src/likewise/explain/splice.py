@@ -22,7 +22,7 @@ from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.counterparts import in_windows
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.trace import failing_positions, fed
+from likewise.explain.trace import FLOATS, failing_positions, fed
 from likewise.explain.twins import Twin, twin
 from likewise.models.onnx import edits, grafts
 from likewise.models.onnx.inside import Opened
@@ -42,14 +42,18 @@ COARSE = (2e-1, 5e-2, 1e-2)
 MOST_BEGINNINGS = 6
 """If a difference begins at more nodes than this, it is noise that is seen."""
 
-DEEPEST, MOST_NODES = 8, 24
-"""How far behind the first wrong node a graft may end, and how many nodes it may take away or bring."""
+DEEPEST, MOST_NODES = 14, 32
+"""How far behind the first wrong node a graft may end, and how many nodes it may take away or bring: from one product
+with weights to the next, attention is that long."""
 
 MOST_TRIED = 12
 """Grafts that are tried at a beginning."""
 
-MOST_ROUNDS = 4
-"""Culprits that are looked for one after the other."""
+MOST_ROUNDS = 16
+"""Culprits that are looked for one after the other: what is wrong in one layer may be so in each."""
+
+LEARNT = 16
+"""Numbers of a constant from which on it is an array that was learnt, not a setting."""
 
 PROJECTIONS, BLOCK = 4, 1 << 18
 
@@ -171,7 +175,9 @@ def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], out
     for index in graph.computing:
         # What could not be looked at is as right as what it is made from.
         if all(name in known or (name not in graph.makers and name not in seen) for name in graph.reads[index]):
-            known.update(name for name in graph.node(index).output if name and name not in seen)
+            # So is the shape of what is right, whether the other graph asks for it or not.
+            shape = graph.node(index).op_type == "Shape"
+            known.update(name for name in graph.node(index).output if name and (shape or name not in seen))
     readers, wrong = graph.readers, set[str]()
     at_fault: set[int] = set()
     for index in reversed(graph.computing):
@@ -286,11 +292,22 @@ def _next(
             left = trial.gap(candidate=given)
             if effect.explains and (not gap or left <= experiment.NEARER * gap):
                 return Culprit(graft, both), left, True
-            if partly is None and (found := Culprit(graft, both)).differing:
+            found = Culprit(graft, both)
+            if partly is None and (found.differing or _without_weights(found)):
                 partly = found, left, False
         if partly is not None:
             return partly
     return None
+
+
+def _without_weights(culprit: Culprit) -> bool:
+    """Does a part compute the same tensor otherwise? Weights that are put in with it would make anything right."""
+    graft, both = culprit.graft, culprit.beside
+    sides = ((both.candidate, graft.nodes), (both.twin, graft.others))
+    held = (one for graph, nodes in sides for index in nodes for one in graph.constants_of(index).values())
+    return graft.how == "replaced" and not any(
+        one.values.dtype.kind == "f" and one.values.size >= LEARNT for one in held
+    )
 
 
 def _grafts(both: Beside, outputs: Mapping[str, str]) -> Iterator[Graft]:
@@ -387,10 +404,16 @@ def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
                 here, there = both.candidate.node(both.candidate.makers[name]), both.twin.node(both.twin.makers[wanted])
                 pairs.append((deep + far, name != wanted, here.op_type != there.op_type, name, wanted))
     for _, _, _, name, wanted in sorted(pairs):
-        mine = both.candidate.computing_in(both.candidate.cone(name, both.equal))
-        others = both.twin.computing_in(both.twin.cone(wanted, given))
+        mine = giving_numbers(both.candidate, both.candidate.computing_in(both.candidate.cone(name, both.equal)))
+        others = giving_numbers(both.twin, both.twin.computing_in(both.twin.cone(wanted, given)))
         if len(mine) + len(others) <= MOST_NODES:
             yield from _written(both, "replaced", {name: wanted}, mine, others)
+
+
+def giving_numbers(graph: Opened, nodes: Sequence[int]) -> tuple[int, ...]:
+    """Those of some nodes that compute with what the model is about; all if none does: others compute shapes."""
+    found = tuple(i for i in nodes if any(graph.types.get(name) in FLOATS for name in graph.node(i).output))
+    return found or tuple(nodes)
 
 
 def _behind(graph: Opened, nodes: Sequence[int]) -> dict[str, int]:

@@ -41,16 +41,18 @@ MOST_NAMED = 3
 def place_of(*nodes: NodeProto, side: str = "candidate") -> Place:
     """Where nodes are, in their owner's words: the module each comes from where the file says so, then its own name."""
     told = [_told(node) for node in nodes]
-    if len(told) == 1:
-        name, given = told[0]
-    else:
-        names = [f"{name} ({', '.join(given)})" for name, given in told]
-        name, given = listed(names, MOST_NAMED), ()
+    owners = [(module, node.op_type) for node in nodes if (module := edits.module_of(node))]
+    modules = {module: listed([op for own, op in owners if own == module], MOST_NAMED) for module, _ in owners}
+    names = [f"{name} ({', '.join(given)})" for name, given in told]
+    if len(told) > MOST_NAMED and modules:
+        # Of many nodes, whose they are says more than their names.
+        names = [f"{module} ({operators})" for module, operators in modules.items()]
+    name, given = told[0] if len(told) == 1 else (listed(names, MOST_NAMED), ())
     return Place(
         name,
         given,
         side=side,
-        path=(edits.module_of(nodes[0]) or "") if len(nodes) == 1 else "",
+        path=next(iter(modules)) if len(modules) == 1 else "",
         nodes=tuple(node.name for node in nodes if node.name),
         tensors=tuple(node.output[0] for node in nodes if not node.name),
     )

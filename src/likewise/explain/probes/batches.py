@@ -289,6 +289,8 @@ def _dependent(trial: Trial, side: str, whole: Tensors, alone: Mapping[int, Tens
             LOOK_FOR,
             covered=trial.mask(effect.covered),
             share=effect.share,
+            # Nothing was healed: whatever is shown to heal them says more.
+            simplicity=5,
         )
 
 
@@ -362,7 +364,7 @@ def _ranged(case: Case) -> Place | None:
 
 
 def _coupled(case: Case) -> Place | None:
-    """The only operator that goes along the rows, where there is one."""
+    """The operators that go along the rows, where there are any."""
     proto = case.graph()
     stored = {} if proto is None else edits.constants(proto.graph)
     found = []
@@ -372,10 +374,11 @@ def _coupled(case: Case) -> Place | None:
             if given is None and len(node.input) > 1 and node.input[1] in stored:
                 given = stored[node.input[1]].reshape(-1).tolist()
             if given == 0 or (isinstance(given, list) and 0 in given):
-                found.append(trace.place_of(node))
-    if len(found) != 1:
+                found.append(node)
+    if not found:
         return None
-    return Place(f"{found[0]} along the rows", nodes=found[0].nodes, tensors=found[0].tensors)
+    place = trace.place_of(*found)
+    return Place(f"{place} along the rows", nodes=place.nodes, tensors=place.tensors)
 
 
 def _node_in(case: Case, said: str) -> Place | None:

@@ -49,6 +49,9 @@ CAUSES = {
 }
 """What a difference of two nodes is called."""
 
+NAMED = {"post_transform": "link-function", "training_mode": "training-mode"}
+"""Attributes that have a cause of their own."""
+
 STRUCTURE = ("traced-branch", "wrong-wiring", "model-part-dropped")
 """Causes that speak of how nodes hang together."""
 
@@ -112,8 +115,7 @@ def quantized_nodes(case: Case) -> Explained | None:
     if found is None:
         return None
     told = _explained(case, *found)
-    graph = found[0][0].beside.candidate
-    nodes = [graph.node(index) for culprit in found[0] for index in culprit.graft.nodes]
+    nodes = _nodes(found[0])
     if len(nodes) > SHOWN and len(multiplied := [node for node in nodes if node.op_type in INTEGER]) == 1:
         # What quantises around one product is written with it.
         place = trace.place_of(*multiplied)
@@ -229,7 +231,8 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
     graft, graph, twin = culprit.graft, culprit.beside.candidate, culprit.beside.twin
     here = listed([f"{graph.node(index).op_type} '{graph.node(index).name}'" for index in graft.nodes], SHOWN)
     if graft.how in MISSING:
-        missing = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
+        others = splice.giving_numbers(twin, graft.others)
+        missing = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in others], SHOWN)
         told = f"{MISSING[graft.how]} {here} the reference has {missing}, and the candidate has not"
         linked = graft.how == "appended" and {twin.node(index).op_type for index in graft.others} <= LINKS
         return "link-function" if linked else "model-part-dropped", told, AGAIN
@@ -285,7 +288,7 @@ def _cause(operator: str, first: Differing) -> str:
         return "label-mapping"
     if first.kind == "attribute":
         known = {name: cause for cause, name, _ in rewrites.CHOICES.get(operator, ())}
-        return {**known, "post_transform": "link-function"}.get(first.name, "operator-attribute")
+        return {**known, **NAMED}.get(first.name, "operator-attribute")
     return CAUSES[first.kind]
 
 
@@ -301,16 +304,22 @@ def _remedy(culprit: Culprit, differences: Sequence[Differing]) -> Remedy:
     return Remedy(done=edits.setting(node, only.name, str(list(value) if isinstance(value, tuple) else value)))
 
 
+def _nodes(culprits: Sequence[Culprit]) -> list[NodeProto]:
+    """The nodes of all culprits, each once; every culprit counts them in the graph as it was before it."""
+    found = [culprit.beside.candidate.node(index) for culprit in culprits for index in culprit.graft.nodes]
+    return [*{node.output[0]: node for node in found}.values()]
+
+
 def _place(culprits: Sequence[Culprit]) -> Place:
-    graph = culprits[0].beside.candidate
-    found = [graph.node(index) for index in dict.fromkeys(i for culprit in culprits for i in culprit.graft.nodes)]
+    found = _nodes(culprits)
     place = trace.place_of(*found)
     if (how := culprits[0].graft.how) in MISSING:
-        missing = [culprits[0].beside.twin.node(index).op_type for index in culprits[0].graft.others]
+        twin = culprits[0].beside.twin
+        missing = [twin.node(index).op_type for index in splice.giving_numbers(twin, culprits[0].graft.others)]
         place = replace(place, name=listed(missing, SHOWN), details=(f"missing {MISSING[how]} {place}",))
     tensors = [name for culprit in culprits for name in _tensors(culprit)]
     sources = [line for node in found if (line := edits.source_of(node))]
-    first = graph.node(culprits[0].graft.nodes[0])
+    first = found[0]
     inside = list(dict.fromkeys(entry.name for culprit in culprits for entry in culprit.differing if entry.inner))
     return replace(
         place,

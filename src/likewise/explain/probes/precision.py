@@ -15,12 +15,13 @@ import numpy as np
 
 from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.report import Place
+from likewise.contracts.verdict import counted
 from likewise.data.cells import listed, with_columns
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
-from likewise.explain.wider import HALVES, MOST_NODES, Cure, Wide
+from likewise.explain.wider import HALVES, MOST_NODES, Cure, Wide, by_the_standard
 from likewise.models.onnx import edits, widen
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ MOST = 0.8
 
 CLIPPED = 1e4
 """Where the float16 converters cut off weights."""
+
+NETWORKS = ("torch", "onnx")
+"""Frameworks whose models are trained in float32: what they have learnt is stored as it is."""
 
 KEPT = "Keep it in float32 (likewise quantize --mode fp16 --exclude NODE)"
 ACCEPTED = "Deploy the float32 model, or set limits that fit half precision (--abs-tol)"
@@ -96,8 +100,7 @@ def _digits_matter(case: Case, proto: ModelProto, wide: ModelProto) -> bool:
     before = trial.gap()
     if not before or trial.moved(trial.candidate, double) >= MATTERS * before:
         return True
-    if case.framework("reference") in ("torch", "onnx"):
-        # Networks are trained in float32: their weights are stored as they are.
+    if case.framework("reference") in NETWORKS:
         return False
     other = trial.ask(Change(target=rounding.jittered(wide, rounding.half_steps(proto, case.largest_copy), 0)))
     return other is None or rounding.LARGER * trial.moved(double, other) >= MATTERS * before
@@ -125,7 +128,7 @@ def _in_double(wide: Wide, plan: widen.Widening) -> Iterator[Cure]:
     if any(node.op_type in wide.plan.narrow_ops for node in widen.computing_nodes(wide.proto, plan)):
         yield from _by_the_standard(case, wide.proto, plan)
     # Stored numbers that nothing in the reference corresponds to: sums of squares, folded products.
-    if (effect := wide.moved()) is not None and effect.explains:
+    if case.framework("reference") not in NETWORKS and (effect := wide.moved()) is not None and effect.explains:
         yield Cure(
             effect,
             "moved within what float32 rounds off, the stored numbers move the answers by as much as the difference",
@@ -153,7 +156,7 @@ def _by_the_standard(case: Case, proto: ModelProto, plan: widen.Widening) -> Ite
     """Operators that the runtime has in float32 only, computed by onnx's own evaluator, on few rows."""
     wide = widen.widened(proto, replace(plan, narrow_ops=frozenset({"ZipMap"})))
     trial = Trial.few(case)
-    answers = experiment.by_the_standard(trial, wide)
+    answers = by_the_standard(trial, wide)
     if answers is None:
         return
     told = "computed in double by onnx's evaluator, the candidate's graph agrees with the reference"
@@ -183,10 +186,14 @@ def _too_few_digits(case: Case, proto: ModelProto, wide: Wide | None, cure: Cure
         covered=cure.effect.covered if cure.rows is None else cure.rows.mask(cure.effect.covered),
         share=None if cure.rows is None else cure.effect.share,
         simplicity=cure.simplicity,
-        fixes=()
-        if wide is None or cure.reference is not None
-        else Change(target=wide.wide).fixes("the graph computed in double"),
+        fixes=() if wide is None or cure.reference is not None else _wide_fixes(wide, proven=cure.narrowable),
     )
+
+
+def _wide_fixes(wide: Wide, *, proven: bool) -> tuple[Fix, ...]:
+    """The graph in double: the experiment itself, or what may help where another one told of the digits."""
+    told = "the graph computed in double"
+    return Change(target=wide.wide).fixes(told) if proven else (Fix(told, lambda: wide.wide),)
 
 
 def _as_single(case: Case) -> Batch:
@@ -260,7 +267,7 @@ def _with_own_weights(wide: Wide) -> Explained | None:
             f"; {'that' if len(few) == 1 else 'those'} of {listed([found[n].owner for n in few])} are enough: {lost}"
         )
     if cut_off:
-        told += f", with {sum(int((~np.isfinite(w.within)).sum()) for w in cut_off)} numbers cut off"
+        told += f", with {counted(sum(int((~np.isfinite(w.within)).sum()) for w in cut_off), 'numbers')} cut off"
     return effect.explained(
         "precision-reduction",
         _weights_in_half([found[name] for name in few]) if few else WHOLE,

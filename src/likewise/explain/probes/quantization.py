@@ -20,7 +20,7 @@ from likewise.explain.case import Case, Explained, OutOfTimeError, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.quantized_graph import ALONE, CUT_OFF, NAMED, Part, Quantized, parts_of
 from likewise.explain.remedies import quantised_again
-from likewise.models.onnx import dequantize, quantized
+from likewise.models.onnx import dequantize, edits, quantized
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -256,7 +256,10 @@ def _remedy(case: Case, few: Sequence[Part]) -> str:
     nodes = list(dict.fromkeys(quantized.name_before(node) for part in few for node in _reading(case, part)))
     if nodes:
         excluded = " ".join(f"--exclude {node}" for node in nodes)
-        rows = ", or calibrate on rows like these" if any(part.sites for part in few) else ""
+        # By the range of every call, nothing is calibrated.
+        operators = {node.op_type for node in edits.all_nodes(case.graph().graph)}
+        dynamic = any(name.startswith("Dynamic") for name in operators)
+        rows = ", or calibrate on rows like these" if any(part.sites for part in few) and not dynamic else ""
         return f"Leave {'this node' if len(nodes) == 1 else 'these nodes'} out (likewise quantize {excluded}){rows}"
     # The verdict says whether its limits are those of a quantised model already.
     if any(finding.code == "quantized-candidate" for finding in case.verdict.findings):

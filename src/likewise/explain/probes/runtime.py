@@ -18,6 +18,7 @@ from likewise.data.cells import listed
 from likewise.explain import experiment, rounding, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
+from likewise.explain.wider import by_the_standard
 from likewise.models.onnx import edits, rewrites
 from likewise.models.onnx.rewrites import Alternative
 from likewise.models.torch import inside
@@ -116,7 +117,13 @@ def operators(case: Case) -> Explained | None:
         effect = experiment.run(case, change, left=LEFT)
         if effect is not None and effect.explains and (best is None or effect.share > best[0].share):
             best = effect, chosen
-    return None if best is None else _other_meaning(proto, *best)
+    if best is None:
+        return None
+    effect, meant = best
+    concerned = experiment.telling(
+        case, list(meant), lambda name: Change(target=rewrites.changed(proto, {name: meant[name]}))
+    )
+    return _other_meaning(proto, effect, {name: meant[name] for name in concerned})
 
 
 @probe("training-mode")
@@ -187,7 +194,7 @@ def _passes_at_fault(case: Case, effect: Effect) -> tuple[str, ...]:
 def _wrong_operator(case: Case) -> Explained | None:
     """Does the standard's own evaluator agree with the reference, where the runtime does not?"""
     trial = Trial.few(case)
-    answers = experiment.by_the_standard(trial)
+    answers = by_the_standard(trial)
     effect = None if answers is None else trial.effect(candidate=answers)
     node = _first_wrong_node(case, trial) if effect is not None and effect.explains else None
     if effect is None or node is None:

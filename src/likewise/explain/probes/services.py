@@ -1,12 +1,13 @@
 """What a service does to rows before its model sees them, and which model that is.
 
-Inside a service nothing can be looked at or changed. So the reference is asked what the service may have asked its
-model: columns with a default in them, text that was cut, numbers without their decimals. Where its answers are those of
-the service then, that is what happens there.
+Inside a service, or the code around a model, nothing can be looked at or changed. So the reference is asked what may
+have been asked there: columns with a default in them, text that was cut, dates read the other way round, numbers
+without their decimals. Where its answers are those of the candidate then, that is what happens there.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +22,7 @@ from likewise.explain.experiment import Change, Claim, Trial, run, shown
 from likewise.explain.features import fields_of, place_of
 from likewise.registry import describe_model
 
-SERVED = ("endpoints", "captured")
+SERVED, CODE = ("endpoints", "captured"), "python"
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 200, 255, 256)
 """Characters to which people cut a column of text."""
 
@@ -29,20 +30,35 @@ DEFAULTS = (0.0, 1.0, -1.0, 99.0, 999.0, -999.0)
 MOST_DEFAULTS = 256
 """Values of a column, the most frequent ones, that are tried as what a service fills in."""
 
+DATE = re.compile(r"^(\d{1,2})([./-])(\d{1,2})(?=\2\d)|(?<=\d{4}[./-])(\d{1,2})([./-])(\d{1,2})(?!\d)")
+"""Day and month of a date that begins or ends with them."""
+
 SPELT: Mapping[str, Callable[[str], str]] = {
     "in lower case": str.lower,
     "in upper case": str.upper,
     "without blanks around it": str.strip,
     "up to its first blank": lambda text: text.split(" ")[0],
     "without what is not ASCII": lambda text: text.encode("ascii", "ignore").decode(),
+    "read with day and month the other way round": lambda text: DATE.sub(_turned, text),
 }
+
+
+def _turned(found: re.Match[str]) -> str:
+    """Day and month exchanged, where either may be the month."""
+    day, between, month = [part for part in found.groups() if part is not None]
+    return f"{month}{between}{day}" if max(int(day), int(month)) <= 12 else found[0]
 
 
 def _is_served(case: Case) -> bool:
     return case.framework("candidate") in SERVED and case.framework("reference") not in SERVED
 
 
-@probe("preprocessing-differs", when=lambda case: _is_served(case) and bool(fields_of(case)))
+def _is_closed(case: Case) -> bool:
+    """Is the candidate nothing but its answers, and can the reference be asked something else?"""
+    return _is_served(case) or (case.framework("candidate") == CODE and case.framework("reference") != "recorded")
+
+
+@probe("preprocessing-differs", when=lambda case: _is_closed(case) and bool(fields_of(case)))
 def changed_by_the_service(case: Case) -> Iterator[Explained]:
     """Each column in turn, as a service may hand it on; the first way that gives the service's answers."""
     for field in fields_of(case):
@@ -59,7 +75,8 @@ def _first(case: Case, field: Field, ways: Iterator[tuple[str, Array]]) -> Itera
             continue
         effect = run(case, _handed_on(whole, field, values))
         if effect is not None and effect.explains:
-            evidence = f"with {field.name} {told}, the reference answers as the service does: {effect.agreeing}"
+            who = "service" if _is_served(case) else "candidate"
+            evidence = f"with {field.name} {told}, the reference answers as the {who} does: {effect.agreeing}"
             remedy = f"Hand {field.name} on to the model as it came"
             yield effect.explained("preprocessing-differs", place_of([field]), evidence, remedy)
             return
@@ -107,7 +124,7 @@ def _defaults(values: Array) -> Iterator[tuple[str, Array]]:
 
 def _ignored(case: Case, field: Field) -> bool:
     """Do the answers stay as they are when the values of a column change their rows? On record, nobody can be asked."""
-    if case.framework("candidate") != "endpoints":
+    if case.framework("candidate") == "captured":
         return True
     few = Trial.few(case)
     turned = np.roll(few.values(field), 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,8 +35,8 @@ MANY, ROUNDED_OFF = 4, 2.5e-7
 """Of so many numbers or more, two are one if they differ by no more than this part of the largest."""
 
 
-HALF_ENDS = (65_504.0, 10_000.0)
-"""Where converters to float16 cut numbers off: at its largest, or before."""
+HALF_ENDS, HALF_LEAST = (65_504.0, 10_000.0), (0.0, 1e-7, 5.96e-8)
+"""Where converters to float16 cut numbers off: at its largest, or before; and what they leave of the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,16 +264,21 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
         square = ours.ndim == 2 and ours.shape[0] == ours.shape[1]
         if square and _same(ours[0], theirs[:, 0]) and _same(ours, theirs.T):
             told = f"'{held.tensor}' is transposed"
-    told += f": cut off where {ours.dtype.name} ends or its converter stops" if kind == "narrowed" else ""
+    told += ": cut off where float16 ends or its converter stops" if kind == "narrowed" else ""
     yield Differing(kind, held.tensor, told, theirs, held)
 
 
 def _cut_off(ours: Array, theirs: Array) -> bool:
-    """Are numbers in half precision the reference's, but for those that were too large for it?"""
-    if ours.dtype.name != "float16" or ours.shape != theirs.shape or theirs.dtype.kind != "f":
+    """Are numbers in half precision the reference's, but for those that were too large or too small for it?"""
+    # Where the runtime has no kernel for it, it widens what is in half precision as it is.
+    if ours.dtype.name not in ("float16", "float32") or ours.shape != theirs.shape or theirs.dtype.kind != "f":
         return False
-    held = ours.astype(np.float64)
-    return any(_same(held, np.clip(theirs, -most, most).astype(np.float16).astype(np.float64)) for most in HALF_ENDS)
+    held, wanted = ours.astype(np.float64), theirs.astype(np.float64)
+    for most, least in product(HALF_ENDS, HALF_LEAST):
+        raised = np.where((wanted != 0) & (np.abs(wanted) < least), np.copysign(least, wanted), wanted)
+        if _same(held, np.clip(raised, -most, most).astype(np.float16).astype(np.float64)):
+            return True
+    return False
 
 
 def _same(ours: Array, theirs: Array) -> bool:

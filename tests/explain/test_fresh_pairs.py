@@ -1,0 +1,249 @@
+"""Faults of the kinds that people ship, on which explanations were silent or wrong when they were first seen."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pandas as pd
+import pytest
+import small_graphs as sg
+import torch
+from onnx import helper, numpy_helper
+from onnxruntime.transformers.float16 import convert_float_to_float16
+from torch import nn
+
+import likewise
+
+RANDOM = np.random.default_rng(0)
+
+
+def exported(module: nn.Module, example: torch.Tensor, path: Path) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        axes = {"x": {0: "n"}}
+        torch.onnx.export(module, (example,), path, dynamo=False, input_names=["x"], dynamic_axes=axes)
+    return path
+
+
+def scripted(module: nn.Module, path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(module).save(path)
+
+
+def captured(module: nn.Module, example: torch.Tensor, path: Path) -> Path:
+    rows = torch.export.Dim("rows", min=2, max=64)
+    torch.export.save(torch.export.export(module, (example,), dynamic_shapes=({0: rows},)), path)
+    return path
+
+
+class Attention(nn.Module):
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv, self.o = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        n, time, width = x.shape
+        q, k, v = self.qkv(x).reshape(n, time, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4).unbind(0)
+        weights = (q @ k.transpose(-1, -2) * (width // self.heads) ** -0.5).softmax(-1)
+        return self.o((weights @ v).transpose(1, 2).reshape(n, time, width))
+
+
+class Encoder(nn.Module):
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attn = nn.ModuleList(Attention(heads) for _ in range(2))
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for part in self.attn:
+            x = x + part(x)
+        return self.last(x.mean(1))
+
+
+def test_another_number_of_heads_in_every_layer(tmp_path):
+    rows = RANDOM.normal(size=(24, 5, 16)).astype(np.float32)
+    reference = captured(Encoder(4).eval(), torch.zeros(3, 5, 16), tmp_path / "four.pt2")
+    candidate = exported(Encoder(2).eval(), torch.zeros(3, 5, 16), tmp_path / "two.onnx")
+    report = likewise.check(str(reference), str(candidate), {"x": rows}, edge="off", batch_sizes=(), explain_budget=90)
+    best = report.diagnoses[0]
+    assert best.cause == "operator-semantics"
+    assert "attn.0 (Reshape" in best.culprit
+    assert "attn.1 (Reshape" in best.culprit
+    assert best.explained_share == 1.0
+
+
+class Neighbours(nn.Module):
+    """Sums messages along edges and divides them by how many there are."""
+
+    def __init__(self, *, mean: bool) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.mean, self.own, self.other = mean, nn.Linear(4, 8), nn.Linear(4, 8)
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        sent = torch.zeros_like(x).index_add(0, edges[1], x[edges[0]])
+        if self.mean:
+            count = torch.zeros(x.shape[0], 1).index_add(0, edges[1], torch.ones(edges.shape[1], 1))
+            sent = sent / count.clamp(min=1.0)
+        return torch.relu(self.own(x) + self.other(sent))
+
+
+def test_a_part_that_is_missing_from_a_graph_whose_inputs_have_no_rows(tmp_path):
+    given = torch.randn(7, 4), torch.randint(0, 7, (2, 20))
+    shapes = ({0: torch.export.Dim("nodes", min=2)}, {1: torch.export.Dim("edges", min=2)})
+    program = torch.export.export(Neighbours(mean=True).eval(), given, dynamic_shapes=shapes)
+    torch.export.save(program, tmp_path / "mean.pt2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        candidate = torch.onnx.export(Neighbours(mean=False).eval(), given, dynamo=True, dynamic_shapes=shapes)
+    candidate.save(tmp_path / "sum.onnx")
+    data = {"x": RANDOM.normal(size=(9, 4)).astype(np.float32), "edges": RANDOM.integers(0, 9, (2, 30))}
+    paths = str(tmp_path / "mean.pt2"), str(tmp_path / "sum.onnx")
+    report = likewise.check(*paths, data, batch_axis="none", edge="off", explain_budget=90)
+    best = report.diagnoses[0]
+    assert best.cause == "model-part-dropped"
+    assert "ScatterND" in best.culprit
+
+
+class Buckets(nn.Module):
+    """Looks up a number by the logarithm of an input: the least change may lead to another one."""
+
+    def __init__(self, shift: float) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.shift, self.scale, self.table = shift, nn.Parameter(torch.tensor(8.0)), nn.Embedding(64, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        places = (torch.log(x.abs() + 1.0) * self.scale + self.shift).to(torch.int64).clamp(0, 63)
+        return self.table(places).sum(1)
+
+
+def test_jumps_of_a_network_are_no_lack_of_digits(tmp_path):
+    rows = (np.exp(np.arange(200).reshape(20, 10) / 80) - 1).astype(np.float32)
+    scripted(Buckets(0.0).eval(), tmp_path / "model.pt")
+    candidate = exported(Buckets(1.0).eval(), torch.zeros(2, 10), tmp_path / "model.onnx")
+    report = likewise.check(
+        str(tmp_path / "model.pt"), str(candidate), {"x": rows}, edge="off", batch_sizes=(), explain_budget=60
+    )
+    assert report.outcome == "FAIL"
+    assert not [found for found in report.diagnoses if found.cause == "float32-compute"]
+
+
+def test_what_heals_only_in_company_is_no_cause():
+    """The least of what a Relu gives is zero in any batch that is large enough, and in no small one."""
+    weights = {"w": RANDOM.normal(size=(8, 3)).astype(np.float32), "rows": np.array([0])}
+    mixed = [
+        sg.node("MatMul", "x w", "product"),
+        sg.node("Relu", "product", "kept"),
+        sg.node("ReduceMean", "kept rows", "mean"),
+        sg.node("Sub", "kept mean", "output"),
+    ]
+    candidate = sg.graph(mixed, weights, inputs={"x": (8,)}, output=("output", ["n", 3]))
+    reference = sg.Function(lambda x: torch.relu(x @ torch.tensor(weights["w"])))
+    report = likewise.check(reference, candidate, {"x": sg.rows()}, edge="off", explain_budget=60)
+    best = report.diagnoses[0]
+    assert best.cause == "batch-dependence"
+    assert "ReduceMean" in best.culprit
+
+
+def test_batch_norm_as_in_training_is_called_that(tmp_path):
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.Linear(6, 12), nn.BatchNorm1d(12), nn.ReLU(), nn.Linear(12, 2))
+    module[1].running_mean += torch.randn(12)
+    scripted(module.eval(), tmp_path / "model.pt")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            module.train(),
+            (torch.randn(8, 6),),
+            tmp_path / "model.onnx",
+            dynamo=False,
+            input_names=["x"],
+            dynamic_axes={"x": {0: "n"}},
+            training=torch.onnx.TrainingMode.TRAINING,
+        )
+    rows = RANDOM.normal(size=(64, 6)).astype(np.float32)
+    report = likewise.check(
+        str(tmp_path / "model.pt"), str(tmp_path / "model.onnx"), {"x": rows}, edge="off", explain_budget=60
+    )
+    assert report.diagnoses[0].cause == "training-mode"
+    assert "BatchNormalization" in report.diagnoses[0].culprit or report.diagnoses[0].culprit.startswith("1")
+
+
+def test_an_epsilon_that_half_precision_cannot_hold():
+    weights = {"eps": np.array(1e-10, np.float32), "axes": np.array([1]), "w": np.eye(8, 3, dtype=np.float32)}
+    nodes = [
+        sg.node("ReduceMean", "x axes", "mean"),
+        sg.node("Sub", "x mean", "apart"),
+        sg.node("Mul", "apart apart", "square"),
+        sg.node("ReduceMean", "square axes", "variance"),
+        sg.node("Add", "variance eps", "more"),
+        sg.node("Sqrt", "more", "root"),
+        sg.node("Div", "apart root", "scaled"),
+        sg.node("MatMul", "scaled w", "output"),
+    ]
+    reference = sg.graph(nodes, weights, inputs={"x": (8,)}, output=("output", ["n", 3]))
+    candidate = convert_float_to_float16(onnx.ModelProto.FromString(reference.SerializeToString()), keep_io_types=True)
+    assert [t for t in candidate.graph.initializer if t.name == "eps" and numpy_helper.to_array(t) > 1e-9]
+    rows = sg.rows().astype(np.float32)
+    rows[::5] = rows[::5, :1] + np.arange(8, dtype=np.float32) * 1e-5
+    report = likewise.check(
+        reference, candidate, {"x": rows}, edge="off", batch_sizes=(), preset="standard", explain_budget=60
+    )
+    assert report.outcome == "FAIL"
+    assert report.diagnoses[0].cause == "precision-reduction"
+
+
+@pytest.mark.parametrize("pads", [[0, 0], [1, 1]], ids=["innocent", "both"])
+def test_of_nodes_that_differ_alike_those_are_named_that_matter(pads):
+    def made(included: int) -> onnx.ModelProto:
+        pools = [
+            sg.node("AveragePool", "x", "first", kernel_shape=[3], pads=[1, 1], count_include_pad=included),
+            sg.node("AveragePool", "first", "output", kernel_shape=[2], pads=pads, count_include_pad=included),
+        ]
+        for number, pool in enumerate(pools):
+            pool.name = f"pool{number}"
+        graph = helper.make_graph(
+            pools,
+            "pools",
+            [helper.make_tensor_value_info("x", sg.FLOAT, ["n", 2, 8])],
+            [helper.make_tensor_value_info("output", sg.FLOAT, None)],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+
+    rows = {"x": RANDOM.normal(size=(30, 2, 8)).astype(np.float32)}
+    report = likewise.check(made(1), made(0), rows, edge="off", batch_sizes=(), explain_budget=60)
+    best = report.diagnoses[0]
+    assert best.cause == "operator-attribute"
+    assert best.nodes == (("pool0",) if pads == [0, 0] else ("pool0", "pool1"))
+
+
+def seasons(rows: pd.DataFrame, *, day: int) -> np.ndarray:
+    """By the day and the month of a date, the day at a place of it; where that cannot be, at the other."""
+    parts = rows["date"].str.extract(r"(\d+)\D(\d+)\D\d+").astype(int).to_numpy()
+    days, months = parts[:, day], parts[:, 1 - day]
+    days, months = np.where(months > 12, months, days), np.where(months > 12, days, months)
+    return rows["price"].to_numpy() + 3.0 * months + 0.1 * days
+
+
+@pytest.mark.parametrize("written", ["%d/%m/%Y", "%d.%m.%Y"])
+def test_dates_that_are_read_the_other_way_round(written):
+    days = pd.date_range("2024-01-01", periods=300, freq="D")
+    rows = pd.DataFrame({"date": days.strftime(written), "price": RANDOM.normal(50, 5, 300).round(2)})
+
+    def reference(frame: pd.DataFrame) -> np.ndarray:
+        return seasons(frame, day=0)
+
+    def candidate(frame: pd.DataFrame) -> np.ndarray:
+        return seasons(frame, day=1)
+
+    report = likewise.check(reference, candidate, rows, edge="off", batch_sizes=(), explain_budget=60)
+    assert report.outcome == "FAIL", report.headline
+    assert (report.diagnoses[0].cause, report.diagnoses[0].culprit) == ("preprocessing-differs", "date")
+    assert "day and month" in report.diagnoses[0].evidence
