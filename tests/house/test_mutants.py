@@ -46,6 +46,11 @@ def test_every_kind_of_change_is_made_and_only_one_at_a_time():
     [
         ("np.maximum(a, b)", []),
         ("max(a, b)", ["max(b, a)"]),
+        ("max(len(a), len(b))", []),
+        ("max(len(a), b)", ["max(b, len(a))"]),
+        ("max(len(a) / n, len(b))", ["max(len(b), len(a) / n)", "max(len(a) * n, len(b))"]),
+        ("zip(*a, strict=True)", []),
+        ("zip(*a, strict=False)", ["zip(*a, strict=True)"]),
         ("isinstance(a, b)", []),
         ("np.subtract(a, b)", ["np.subtract(b, a)"]),
         ("a.astype(b, copy=False)", []),
