@@ -233,7 +233,7 @@ def test_scores_tie_where_their_last_places_alone_tell_them_apart():
 def test_classes_that_come_one_by_one_are_put_in_their_order():
     by_class = tuple(
         PairSpec("p", f"q{place}", Kind.PROBABILITY, "name", classes=("a", "b", "c"), reference_column=place)
-        for place in (2, 0, 1)
+        for place in (2, 1, 0)
     )
     pair = PairSpec(
         "label", "label", Kind.LABEL, "name", margin_from="p", margin_kind=Kind.PROBABILITY, scores=by_class

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from likewise.compare.call import Side, rows_text, settled
 from likewise.compare.feed import plan, require_inputs
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import InputSpec, Signature
-from likewise.data.columns import ArrayColumns
+from likewise.data.columns import ArrayColumns, FrameColumns
 from likewise.errors import FeedingError, LikewiseError, UsageError
 from likewise.registry import open_source
 
@@ -397,3 +398,50 @@ def test_each_model_has_memory_of_its_own(signature):
     inputs, _ = fed(rows, signature)
     inputs["x"][:] = 9.0
     assert np.array_equal(rows.inputs["x"], ONE)
+
+
+def test_a_sequence_of_a_test_case_is_fed_as_it_is():
+    sequence = [ONE, ONE[:2]]
+    assert fed(batch(stacked=False, x=sequence), takes("x"))[0]["x"] is sequence
+
+
+def test_rows_are_named_from_the_first_to_the_last():
+    names = [f"r{number}" for number in range(COUNT)]
+    rows = Batch(RowIds(np.arange(COUNT), np.array(names, dtype=object)), ArrayColumns({"x": ONE}))
+    told = [rows_text(rows.slice(0, count)) for count in range(COUNT + 1)]
+    assert told == ["no rows", "row r0", "rows r0 to r1", "rows r0 to r2"]
+
+
+class Refusing:
+    """A model that answers rows in some types only, and beside them one number for all of them."""
+
+    signature = takes(*(InputSpec(name, "float32", guessed=True) for name in "xy"))
+
+    def __init__(self, **types):
+        self.types = types
+
+    def run(self, rows, outputs=None):
+        for name, dtype in self.types.items():
+            if str(rows.inputs[name].dtype) != dtype:
+                raise TypeError(name)
+        return {"sum": rows.inputs["x"] + rows.inputs["y"], "loss": np.array(0.5)}
+
+
+@pytest.mark.parametrize(
+    ("types", "as_it_is"),
+    [({}, {"x", "y"}), ({"x": "float32"}, {"y"}), ({"y": "float32"}, {"x"}), ({"x": "int8"}, set())],
+)
+def test_what_a_model_takes_is_not_cast_although_it_answers_not_row_by_row(types, as_it_is):
+    rows, model = batch(x=ONE, y=ONE), Refusing(**types)
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    assert settled(side, rows)[0].feed.as_it_is == as_it_is
+
+
+def test_a_table_stays_a_table_and_a_lone_array_becomes_its_columns():
+    frame = pd.DataFrame({"b": ["x", None, "y"], "a": pd.Categorical(["u", "v", "u"]), "spare": ONE})
+    rows = Batch(RowIds(np.arange(COUNT)), FrameColumns(frame))
+    inputs, casts = fed(rows, takes("a", "b", table=True))
+    pd.testing.assert_frame_equal(inputs.frame(), frame[["a", "b"]])
+    assert not casts
+    inputs, _ = fed(batch(x=wide(2)), takes("a", "b", table=True))
+    pd.testing.assert_frame_equal(inputs.frame(), pd.DataFrame(wide(2), columns=["a", "b"]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -10,6 +11,7 @@ import pytest
 
 import data_only
 from likewise.compare import engines
+from likewise.compare.observe import without_ignored
 from likewise.contracts.models import Model
 from likewise.models.onnx.open import EXTENSION as ONNX
 from likewise.models.python import EXTENSION as PYTHON
@@ -90,3 +92,22 @@ def test_two_models_that_take_turns_do_not_keep_the_cores_from_each_other(said):
         patch.setattr(type(ONNX), "open", watched)
         both.both()
     assert found == [said or "0"] * 2
+
+
+def test_columns_that_neither_model_takes_are_read_on_where_that_costs_nothing():
+    """Arrays are in memory already; of a table only the columns that are taken are read."""
+    columns = {name: np.zeros(2) for name in ("x", *(f"other_{number}" for number in range(20)))}
+    side = SimpleNamespace(feed=SimpleNamespace(columns=("x",)))
+    prepared = SimpleNamespace(first=SimpleNamespace(inputs=columns), reference=side, candidate=side)
+    plan = SimpleNamespace(source="arrays")
+    assert without_ignored(plan, prepared) == (plan, prepared)
+
+
+def test_what_is_said_of_models_and_data_as_a_whole_is_not_said_of_edge_cases():
+    data = {"x": np.arange(30.0), "unused": np.arange(30.0)}
+    report = data_only.check(lambda rows: rows["x"], lambda rows: rows["x"], data, edge="report", batch_sizes=())
+    assert report.comparison.varied
+    assert len(report.comparison.suites) > 5
+    for suite in report.comparison.suites:
+        whole = suite.comparison.varied, suite.comparison.notes, suite.comparison.warnings, suite.comparison.timeline
+        assert whole == (False, (), (), None), suite.name

@@ -532,6 +532,8 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
         ([(2, 0.0, 0.015, 0.015)], 64, Severity.INCONCLUSIVE, "column 2 of 'value'"),
         ([(2, 0.0, 0.015, 0.015)], 65, Severity.WARNING, "column 2 of 'value'"),
         ([(2, 0.0, 0.015, 0.0)], 3, Severity.NOTE, "column 2 of 'value'"),  # the candidate follows
+        ([(2, 0.0, 0.015, 0.00375)], 3, Severity.NOTE, "column 2 of 'value'"),  # to a quarter of what it moves by
+        ([(2, 0.0, 0.015, 0.0038)], 3, Severity.INCONCLUSIVE, "column 2 of 'value'"),
         # Of two, the one that the candidate does not follow; of two that it follows, the first, and there is another.
         ([(2, 0.0, 0.012, 0.0), (1, 0.0, 0.015, 0.015)], 3, Severity.INCONCLUSIVE, "column 1 of 'value'"),
         (
