@@ -110,6 +110,7 @@ def test_how_many_requests_it_takes_follows_from_the_number_of_orders(half, told
 def test_all_or_none_beyond_is_no_change():
     assert spell(seconds(100), np.ones(100, bool)) is None
     assert spell(seconds(100), np.zeros(100, bool)) is None
+    assert spell(np.repeat(START, 100), np.arange(100) < 50) is None, "one moment is neither before nor after"
 
 
 @pytest.mark.parametrize("scale", [1, 997, 10**7])
