@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from likewise.compare.call import Side, rows_text, settled
+from likewise.compare.call import Side, answers, rows_text, settled
 from likewise.compare.feed import plan, require_inputs
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import InputSpec, Signature
@@ -445,3 +445,22 @@ def test_a_table_stays_a_table_and_a_lone_array_becomes_its_columns():
     assert not casts
     inputs, _ = fed(batch(x=wide(2)), takes("a", "b", table=True))
     pd.testing.assert_frame_equal(inputs.frame(), pd.DataFrame(wide(2), columns=["a", "b"]))
+
+
+class Reusing:
+    """A model that answers with a part of its memory, which its next call writes to."""
+
+    signature = takes("x")
+
+    def __init__(self):
+        self.memory = np.zeros(8)
+
+    def run(self, rows, outputs=None):
+        self.memory[: len(rows)] = rows.inputs["x"] * 2
+        return {"twice": self.memory[: len(rows)]}
+
+
+def test_answers_stay_what_they_were_when_the_model_is_called_again():
+    rows, model = batch(x=ONE), Reusing()
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    assert answers(side, rows, 1)[0]["twice"].tolist() == [0.0, 2.0, 4.0]
