@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
-from likewise.compare.call import Side, answers, rows_text, settled
+from likewise.compare import call
+from likewise.compare.call import Side, answers, rows_text, settled, timed
 from likewise.compare.feed import plan, require_inputs
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import InputSpec, Signature
 from likewise.data.columns import ArrayColumns, FrameColumns
-from likewise.errors import FeedingError, LikewiseError, UsageError
+from likewise.errors import DataError, FeedingError, LikewiseError, UsageError
+from likewise.models.remote import Apart
 from likewise.registry import open_source
 
 COUNT = 3
@@ -464,3 +468,41 @@ def test_answers_stay_what_they_were_when_the_model_is_called_again():
     rows, model = batch(x=ONE), Reusing()
     side = Side("candidate", "it", model, planned(rows, model.signature))
     assert answers(side, rows, 1)[0]["twice"].tolist() == [0.0, 2.0, 4.0]
+
+
+def test_no_rows_are_one_call_with_no_rows():
+    rows, model = batch(x=ONE), Reusing()
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    assert answers(side, rows.slice(0, 0))[0]["twice"].shape == (0,)
+
+
+class Torn(dict):
+    """Columns that are there and cannot be read."""
+
+    def __getitem__(self, name):
+        raise OSError("the disk is gone")
+
+
+def test_rows_that_cannot_be_read_are_named():
+    rows, model = batch(x=ONE), Reusing()
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    torn = Batch(rows.rows, ArrayColumns(Torn(x=ONE)))
+    with pytest.raises(DataError, match="rows 0 to 2 cannot be read") as failure:
+        answers(side, torn)
+    assert failure.value.side == "candidate"
+
+
+class Far(Apart):
+    """A model in another process, whose processor is not ours."""
+
+    def __init__(self):
+        self.run, self.signature = Reusing().run, Reusing.signature
+
+
+@pytest.mark.parametrize(("model", "seconds"), [(Reusing(), 0.5), (Far(), 4.0)])
+def test_a_busy_machine_is_not_counted_unless_another_process_does_the_work(model, seconds, monkeypatch):
+    clocks = {"perf_counter": iter([1.0, 5.0]).__next__, "process_time": iter([2.0, 2.5]).__next__}
+    rows = batch(x=ONE)
+    side = Side("candidate", "it", model, planned(rows, Reusing.signature))
+    monkeypatch.setattr(call, "time", SimpleNamespace(**clocks))
+    assert timed(side, rows)[2] == seconds

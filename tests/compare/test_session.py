@@ -10,8 +10,9 @@ import onnx
 import pytest
 
 import data_only
-from likewise.compare import engines
-from likewise.compare.observe import without_ignored
+from likewise.compare import engines, observe
+from likewise.compare.observe import Partial, without_ignored
+from likewise.contracts.comparison import Stratum
 from likewise.contracts.models import Model
 from likewise.models.onnx.open import EXTENSION as ONNX
 from likewise.models.python import EXTENSION as PYTHON
@@ -111,3 +112,42 @@ def test_what_is_said_of_models_and_data_as_a_whole_is_not_said_of_edge_cases():
     for suite in report.comparison.suites:
         whole = suite.comparison.varied, suite.comparison.notes, suite.comparison.warnings, suite.comparison.timeline
         assert whole == (False, (), (), None), suite.name
+
+
+def test_rows_of_one_value_are_added_up_over_batches_and_the_worst_of_each_output_is_kept():
+    """In the second batch, `b` could not be compared, and `c` only there."""
+    first = Partial(strata={"red": Stratum("", "red", 3, 1, {"a": 0.5, "b": 0.25}), "blue": Stratum("", "blue", 1, 0)})
+    second = Partial(strata={"red": Stratum("", "red", 2, 2, {"a": 0.75, "c": 0.125})})
+    worst = {"a": 0.75, "b": 0.25, "c": 0.125}
+    for together in (first.merge(second), second.merge(first)):
+        assert together.strata["red"] == Stratum("", "red", 5, 3, worst)
+        assert together.strata["blue"] == Stratum("", "blue", 1, 0)
+
+
+def test_rows_that_are_wider_than_what_is_observed_at_once_are_observed_one_by_one(monkeypatch):
+    monkeypatch.setattr(observe, "PART", 2)
+    three = lambda x: np.stack([x, x, x], axis=1)  # noqa: E731
+    moved = lambda x: three(x) + (x > 2)[:, None]  # noqa: E731
+    report = data_only.check(three, moved, {"x": np.arange(5.0)}, batch_sizes=())
+    assert (report.comparison.rows, report.comparison.rows_beyond) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "first"),
+    [
+        (np.zeros((40, 3)), 32),
+        (np.zeros((40, 3), np.int64), 8),  # tokens
+        (np.zeros((40, 3, 2)), 8),
+        (np.zeros((40, 3, 2, 2)), 8),
+        (np.zeros(40, np.int64), 32),
+    ],
+)
+def test_networks_are_asked_about_fewer_rows_first(data, first):
+    asked = []
+
+    def model(x):
+        asked.append(len(x))
+        return np.arange(float(len(x)))
+
+    data_only.check(model, model, {"x": data}, batch_sizes=())
+    assert asked[0] == first

@@ -373,6 +373,10 @@ def test_what_stored_facts_do_not_decide_is_told():
         )
     ]
     assert verdict.outcome == "INCONCLUSIVE"
+    anything = make_policy(abs_tol=0.0, rel_tol=0.06, limits={"mismatch_rate": 1.0})
+    checks = judge(compared(numbers(largest=0.1, beyond=1, mismatch_rate=0.01)), anything).checks
+    decided_by = [(check.value, check.outcome) for check in checks if check.measure == "mismatch_rate"]
+    assert decided_by == [(1.0, "PASS")], "no more than all of them differ"
 
 
 @pytest.mark.parametrize(
@@ -523,6 +527,19 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
     assert not told(compared(nothing, tolerance=tight.tolerance), "below-noise-floor", tight), (
         "of zero, nothing is noise"
     )
+
+
+@pytest.mark.parametrize(("rows", "severity"), [(9, Severity.WARNING), (10, Severity.INCONCLUSIVE)])
+def test_nine_rows_may_lie_close_together_by_chance(rows, severity):
+    found = numbers(largest=0.01, rows=rows)
+    found = replace(found, details={**found.details, "extremes": {"widest": (0.0, 0.015)}})
+    verdict = judge(compared(found, rows=rows), STRICT)
+    assert [finding.severity for finding in verdict.findings if finding.code == "wide-tolerance"] == [severity]
+
+
+def test_where_rows_were_not_counted_the_largest_difference_is_told():
+    verdict = judge(compared(output(max_abs_diff=0.5, nonfinite_mismatch=0.0)), STRICT)
+    assert verdict.headline == "the largest difference in 'value' is 0.5, and 0.01 is allowed"
 
 
 @pytest.mark.parametrize(

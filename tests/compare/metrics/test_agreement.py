@@ -100,6 +100,7 @@ def test_confusion_lists_the_most_frequent_first_and_ties_by_label():
 
 def test_too_many_different_labels_leave_only_totals():
     labels = np.arange(MOST_DISTINCT + 1)
+    assert len(labels) == 2_501
     details = observed(labels, labels + 1).details()
     assert details["confusion"] is None
     assert details["reference_labels"] is None
@@ -143,6 +144,8 @@ def test_applies_to_labels_and_to_all_text():
 
 
 def test_there_is_one_zero():
+    zeros, negative = (observed(np.full(2, zero), np.ones(2)) for zero in (0.0, -0.0))
+    assert zeros.merge(negative).details()["constant_reference"], "also from batch to batch"
     (entry,) = observed(np.array([-0.0]), np.array([1.0])).details()["confusion"]
     assert math.copysign(1.0, entry["reference"]) == 1.0
 
@@ -181,6 +184,7 @@ def test_another_best_class_is_material_if_it_was_ahead_by_more_than_noise():
     assert found.measurements() == {"top1_flips": 2.0, "top1_flip_rate": 2 / 3, "top1_material_flips": 1.0}
     facts = found.details()
     assert (facts["rows"], facts["classes"]) == (3, 2)
+    assert sum(count for *_, count in facts["margins"]["spans"]) == 2, "a row without a flip has no margin to keep"
     assert flips_above(facts["margins"], 0.0) == (2, 2)
     assert flips_above(facts["margins"], 0.1) == (1, 1)
     assert flips_above(facts["margins"], 0.5) == (0, 0)
