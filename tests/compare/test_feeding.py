@@ -506,3 +506,11 @@ def test_a_busy_machine_is_not_counted_unless_another_process_does_the_work(mode
     side = Side("candidate", "it", model, planned(rows, Reusing.signature))
     monkeypatch.setattr(call, "time", SimpleNamespace(**clocks))
     assert timed(side, rows)[2] == seconds
+
+
+def test_what_cells_hold_is_each_models_own_too():
+    cells = np.empty(COUNT, dtype=object)
+    cells[:] = [[1], [2], [3]]
+    inputs, _ = fed(batch(x=cells), takes(InputSpec("x", "object")))
+    inputs["x"][0].append(9)
+    assert cells.tolist() == [[1], [2], [3]]

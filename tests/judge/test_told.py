@@ -537,6 +537,28 @@ def test_nine_rows_may_lie_close_together_by_chance(rows, severity):
     assert [finding.severity for finding in verdict.findings if finding.code == "wide-tolerance"] == [severity]
 
 
+def test_a_limit_on_labels_that_scores_break_is_told_as_it_is():
+    found = output("scores", Kind.SCORE, top1_flips=3.0, top1_material_flips=3.0, max_abs_diff=0.0, mean_abs_diff=0.0)
+    found = replace(found, details={"top_class": {"rows": 100, "classes": 4}})
+    verdict = judge(compared(found), make_policy(preset="strict", limits={"label_flips": 0}))
+    assert verdict.headline == "scores.label_flips is 3, above its limit of 0"
+
+
+def test_whole_numbers_may_not_differ_at_all_and_their_mean_has_its_own_limit():
+    found = numbers(largest=0.0)
+    found = replace(found, details={"closeness": {**found.details["closeness"], "integer_rounding": 0.0}})
+    bounds = {check.measure: check.bound for check in judge(compared(found), STRICT).checks}
+    assert bounds == {"max_abs_diff": 0.0, "mean_abs_diff": 0.005, "nonfinite_mismatch": 0.0}
+
+
+def test_a_tolerance_for_numbers_is_not_missed_where_there_are_only_labels():
+    facts = {"agreement": {"rows": 100, "margins": {"unknown": 0, "spans": []}}}
+    flips = {"label_flips": 0.0, "flip_rate": 0.0, "material_flips": 0.0}
+    labels = compared(output("label", Kind.LABEL, details=facts, **flips))
+    for tolerance in ({"abs_tol": 0.1}, {"abs_tol": 0.1, "rel_tol": 0.1}, {"mean_tol": 0.1}):
+        assert not told(labels, "limit-unmeasured", make_policy(**tolerance)), tolerance
+
+
 def test_where_rows_were_not_counted_the_largest_difference_is_told():
     verdict = judge(compared(output(max_abs_diff=0.5, nonfinite_mismatch=0.0)), STRICT)
     assert verdict.headline == "the largest difference in 'value' is 0.5, and 0.01 is allowed"

@@ -230,3 +230,9 @@ def test_nan_is_never_the_best_and_infinity_is_far_ahead():
     found = best(ours, np.array([[5.0, 1.0], [1.0, np.inf], [np.nan, np.nan]]))
     assert found.measurements()["top1_flips"] == found.measurements()["top1_material_flips"] == 2.0
     assert flips_above(found.details()["margins"], 1e300) == (2, 2)
+
+
+def test_up_to_sixty_four_columns_of_labels_are_counted_apart():
+    sixty_four, more = (observed(np.zeros((2, width), int), np.ones((2, width), int)) for width in (64, 65))
+    assert sixty_four.details()["flips_by_column"] == [2] * 64
+    assert more.details()["flips_by_column"] is None
