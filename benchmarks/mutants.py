@@ -434,18 +434,18 @@ class Reach:
         self.told.write(json.dumps([nodeid, own, seconds, sorted(lines)]) + "\n")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Test:
     """A test, how long it takes by itself, and what it shares with others by how long that is made."""
 
     name: str
     own: float
-    shared: dict[str, float]
+    shared: tuple[tuple[str, float], ...]
     lines: frozenset[tuple[str, int]]
 
     @property
     def seconds(self) -> float:
-        return self.own + sum(self.shared.values())
+        return self.own + sum(spent for _, spent in self.shared)
 
     @property
     def function(self) -> str:
@@ -473,7 +473,7 @@ def reach(tests: Sequence[str]) -> list[Test]:
             mine = [line for line in lines if ROOT / json.loads(line)[0].partition("::")[0] == path]
             known[path].write_text("".join(mine))
     found = [json.loads(line) for path in files for line in known[path].read_text().splitlines()]
-    reached = [Test(name, own, shared, frozenset(map(tuple, lines))) for name, own, shared, lines in found]
+    reached = [Test(name, own, (*shared.items(),), frozenset(map(tuple, lines))) for name, own, shared, lines in found]
     return sorted(reached, key=attrgetter("seconds"))
 
 
@@ -512,10 +512,10 @@ def promising(tests: Sequence[Test], kills: dict[str, int], seconds: float) -> l
     picked: list[Test] = []
     made: set[str] = set()
     for test in sorted(tests, key=order.__getitem__):
-        cost = test.own + sum(spent for name, spent in test.shared.items() if name not in made)
+        cost = test.own + sum(spent for name, spent in test.shared if name not in made)
         if cost <= seconds:
             picked.append(test)
-            made.update(test.shared)
+            made.update(name for name, _ in test.shared)
             seconds -= cost
     return picked
 
