@@ -208,9 +208,6 @@ def test_directions():
     assert figures([1e200, 1e-200], [1e200, 1e-200])["cosine"] == 1.0
     assert figures([3.0, 4.0], [3.0, 4.0])["sqnr_db"] == math.inf
     assert figures([10.0], [11.0])["sqnr_db"] == 20.0
-    # The square of this number is no double: only the difference itself tells that it is 1.
-    whole = np.array([2**30 + 1], np.int32)
-    assert figures(whole, whole - 1)["sqnr_db"] == pytest.approx(20 * math.log10(2**30 + 1), rel=1e-12)
     assert figures([1.0], [1e160])["sqnr_db"] == pytest.approx(-3200.0, rel=1e-14)
 
 
