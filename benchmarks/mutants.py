@@ -81,7 +81,7 @@ MADE_ONCE = ("models", "example_folder")
 """What tests share and make without the modules that are changed: it is made before the process is copied."""
 
 SECONDS = 12.0
-"""Of tests for one mutant; all that come to a line may take two minutes. Some that survive these are killed by others."""
+"""Of tests for one mutant; all that come to a line may take two minutes, and kill some that survive these."""
 
 FORBEARANCE, WAITING, IDLE = 4.0, 30.0, 30.0
 """A mutant that takes so many times as long as the tests do, and that again by the clock, is taken to hang, which is
