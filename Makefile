@@ -89,9 +89,9 @@ fuzz: $(READY)
 	$(BIN)/python benchmarks/fuzz.py $(if $(COUNT),--count $(COUNT)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 # One place of what judges and measures changed at a time: do the tests notice? SAMPLE=200 mutants, SEED=1 others, ONLY=judge,
-# LONGEST=0.2 seconds of a test, where others use the machine too
+# SECONDS=120 of tests for each
 mutants: $(READY)
-	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(LONGEST),--longest $(LONGEST))
+	$(BIN)/python benchmarks/mutants.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) $(if $(SECONDS),--seconds $(SECONDS))
 
 # Every fault repaired by `likewise fix`, and what explanations call a verified remedy done again by hand. ONLY=trees for some
 remedies: $(READY)

@@ -2,14 +2,15 @@
 
 One place of a module that judges, pairs, feeds, lays out, observes or measures is changed: a comparison, a boundary, a
 condition, a constant, an argument, a statement, what is returned. The tests that come to the changed line are run on
-it, the quickest first, in a copy of a process that has collected them all and gets the changed function from memory;
-the files of the source stay as they are. A mutant that no test kills is printed with its line: a test is missing, or
-the line makes no difference.
+it, in a copy of a process that has collected them all and gets the changed function from memory; the files of the
+source stay as they are. First come those that killed other mutants of the module, then the quickest; after --seconds of
+tests nobody waits for the rest. A mutant that none of them kills is printed with its line: a test is missing, or the
+line makes no difference.
 
     --sample 200      mutants, drawn with --seed from all that there are
     --only compare    modules with this in their path
     --tests FILE      other tests than those below
-    --longest 0.2     only those that take so many seconds at most, where others use the machine too
+    --seconds 120     more tests of each mutant; some that survive a few seconds are killed by slow ones
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import IO, Any
+
+import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 HOUSE = ROOT / "src" / "likewise"
@@ -67,8 +71,17 @@ TESTS = (
 )
 """Which of them are asked about a mutant is found out by running them all once."""
 
-PRELOADED = ("numpy", "pandas", "pyarrow", "onnx", "onnxruntime", "pytest", "psutil", "pydantic", "scipy")
+PRELOADED = (
+    *("numpy", "pandas", "pyarrow", "onnx", "onnxruntime", "pytest", "psutil", "pydantic", "scipy.special"),
+    *("sklearn.pipeline", "joblib", "skl2onnx", "onnxscript", "torch.onnx", "xgboost", "lightgbm"),
+)
 """Imported once, before the process is copied for every mutant. Nothing of likewise is among them."""
+
+MADE_ONCE = ("models", "example_folder")
+"""What tests share and make without the modules that are changed: it is made before the process is copied."""
+
+SECONDS = 12.0
+"""Of tests for one mutant; all that come to a line may take two minutes, and kill some that survive these."""
 
 FORBEARANCE, WAITING, IDLE = 4.0, 30.0, 30.0
 """A mutant that takes so many times as long as the tests do, and that again by the clock, is taken to hang, which is
@@ -110,7 +123,7 @@ SYMMETRIC = (
     "np.may_share_memory",
 )
 """Functions of numpy whose first two arguments are of one rank by definition, NaN among them: swapped, nothing changes.
-`max` and `min` of Python are not among them, of which NaN makes two functions."""
+`max` and `min` of Python are not among them unless they are given whole numbers: NaN makes two functions of each."""
 
 
 @dataclass(frozen=True)
@@ -167,13 +180,29 @@ def changes(tree: ast.Module) -> Iterator[Change]:
 def swappable(call: ast.Call) -> bool:
     """Two arguments that may be taken for one another, and whose order makes a difference."""
     plain = not any(isinstance(value, ast.Starred) for value in call.args)
-    return len(call.args) > 1 and plain and ast.unparse(call.func) not in (*NOT_SWAPPED, *SYMMETRIC)
+    called = ast.unparse(call.func)
+    if called in ("max", "min") and all(map(is_whole, call.args)):
+        return False
+    return len(call.args) > 1 and plain and called not in (*NOT_SWAPPED, *SYMMETRIC)
+
+
+def is_whole(node: ast.expr) -> bool:
+    """A whole number for certain, by what is written there: two that are equal cannot be told apart."""
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int)
+    if isinstance(node, ast.BinOp):
+        return is_whole(node.left) and is_whole(node.right) and not isinstance(node.op, ast.Div)
+    if isinstance(node, ast.Attribute):
+        return node.attr in ("size", "itemsize", "ndim")
+    return isinstance(node, ast.Call) and ast.unparse(node.func) in ("len", "int", "math.ceil", "math.floor")
 
 
 def as_good(tree: ast.AST) -> dict[ast.AST, object]:
-    """Constants, and what numpy takes for the same by definition."""
+    """Constants, and what Python and numpy take for the same by definition."""
     found: dict[ast.AST, object] = {}
     for call in ast.walk(tree):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "zip":  # raises only where the program is wrong
+            found |= {word.value: False for word in call.keywords if word.arg == "strict"}
         called = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
         if called == "astype":  # `copy=False` allows to share memory and promises nothing
             found |= {word.value: True for word in call.keywords if word.arg == "copy"}  # type: ignore[attr-defined]
@@ -343,8 +372,6 @@ def run_pytest(tests: Sequence[str], *plugins: object) -> int:
     for stream in (0, 1, 2):
         os.dup2(quiet, stream)
     os.chdir(ROOT)
-    import pytest
-
     plugins = (Unhurried(), *plugins)
     # Plain: pytest would otherwise load the modules of every plugin's package itself, those of likewise too.
     words = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--assert=plain", *tests]
@@ -352,22 +379,27 @@ def run_pytest(tests: Sequence[str], *plugins: object) -> int:
 
 
 class Unhurried:
-    """A plugin: no example of hypothesis has to be done in time, on whatever machine and traced."""
+    """A plugin: no example of hypothesis has to be done in time, and all are the same in every run."""
 
     def pytest_sessionstart(self) -> None:
         from hypothesis import settings
 
-        settings.register_profile("mutants", settings.default, deadline=None, database=None)
+        settings.register_profile("mutants", settings.default, deadline=None, database=None, derandomize=True)
         settings.load_profile("mutants")
 
 
 class Reach:
-    """A plugin: which lines of the modules every test comes to, and how long it takes."""
+    """A plugin: which lines of the modules every test comes to, and how long it takes.
+
+    What several tests share is made in the first of them, and in a copy in whichever is run first: its lines and its
+    seconds are those of all that ask for it.
+    """
 
     def __init__(self, told: IO[str]) -> None:
         self.told = told
         self.files = {str(path) for path in modules()}
         self.seen: set[tuple[str, int]] = set()
+        self.shared: dict[Any, tuple[float, set[tuple[str, int]]]] = {}
 
     def trace(self, frame: FrameType, event: str, _: object) -> Any:
         if frame.f_code.co_filename not in self.files:
@@ -376,22 +408,48 @@ class Reach:
         return self.trace
 
     def pytest_runtest_protocol(self, item: Any) -> None:
-        self.seen.clear()
+        self.item, self.seen, self.apart = item, set(), 0.0
         self.began = time.process_time()
         threading.settrace(self.trace)
         sys.settrace(self.trace)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Iterator[None]:
+        if fixturedef.scope == "function":
+            return (yield)
+        outer, self.seen, began = self.seen, set(), time.process_time()
+        made = yield
+        spent = time.process_time() - began
+        self.shared[fixturedef] = (0.0 if fixturedef.argname in MADE_ONCE else spent), self.seen
+        self.seen, self.apart = outer, self.apart + spent
+        return made
+
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         sys.settrace(None)
-        spent = time.process_time() - self.began
-        self.told.write(json.dumps([nodeid, spent, sorted(self.seen)]) + "\n")
+        own = max(0.0, time.process_time() - self.began - self.apart)
+        known = self.item._fixtureinfo.name2fixturedefs.values()
+        asked = [fixture for fixtures in known for fixture in fixtures if fixture in self.shared]
+        seconds = {f"{fixture.baseid}::{fixture.argname}": self.shared[fixture][0] for fixture in asked}
+        lines = self.seen.union(*(self.shared[fixture][1] for fixture in asked))
+        self.told.write(json.dumps([nodeid, own, seconds, sorted(lines)]) + "\n")
 
 
 @dataclass(frozen=True)
 class Test:
+    """A test, how long it takes by itself, and what it shares with others by how long that is made."""
+
     name: str
-    seconds: float
+    own: float
+    shared: tuple[tuple[str, float], ...]
     lines: frozenset[tuple[str, int]]
+
+    @property
+    def seconds(self) -> float:
+        return self.own + sum(spent for _, spent in self.shared)
+
+    @property
+    def function(self) -> str:
+        return self.name.partition("[")[0]
 
 
 def reach(tests: Sequence[str]) -> list[Test]:
@@ -415,8 +473,8 @@ def reach(tests: Sequence[str]) -> list[Test]:
             mine = [line for line in lines if ROOT / json.loads(line)[0].partition("::")[0] == path]
             known[path].write_text("".join(mine))
     found = [json.loads(line) for path in files for line in known[path].read_text().splitlines()]
-    reached = [Test(name, seconds, frozenset(map(tuple, lines))) for name, seconds, lines in found]
-    return sorted(reached, key=lambda test: test.seconds)
+    reached = [Test(name, own, (*shared.items(),), frozenset(map(tuple, lines))) for name, own, shared, lines in found]
+    return sorted(reached, key=attrgetter("seconds"))
 
 
 def tests_in(path: Path) -> list[Path]:
@@ -427,7 +485,7 @@ def tests_in(path: Path) -> list[Path]:
 def fingerprint(path: Path) -> str:
     """Of a file of tests, what it shares with others, and all that it tests."""
     shared = [other for other in (ROOT / "tests").rglob("*.py") if not other.name.startswith("test_")]
-    digest = hashlib.sha256(path.relative_to(ROOT).as_posix().encode())
+    digest = hashlib.sha256(f"2 {path.relative_to(ROOT).as_posix()}".encode())  # the second form of what is kept
     for part in sorted({path, *shared, *HOUSE.rglob("*.py"), ROOT / "benchmarks" / "oracle.py"}):
         digest.update(part.read_bytes())
     return digest.hexdigest()[:32]
@@ -441,6 +499,27 @@ def coming_near(mutant: Mutant, known: Sequence[Test]) -> list[Test]:
     return [test for test in known if any(path == str(mutant.path) for path, _ in test.lines)]
 
 
+def promising(tests: Sequence[Test], kills: dict[str, int], seconds: float) -> list[Test]:
+    """As many tests as so many seconds allow: first those that killed more in less time, then the quickest.
+
+    The tenth copy of a function, with other arguments, counts as ten times as slow: it rarely tells what nine did not.
+    """
+    copies: Counter[str] = Counter()
+    order = {}
+    for test in sorted(tests, key=attrgetter("seconds")):
+        copies[test.function] += 1
+        order[test] = (-kills.get(test.name, 0) / (test.seconds + 0.05), test.seconds * copies[test.function])
+    picked: list[Test] = []
+    made: set[str] = set()
+    for test in sorted(tests, key=order.__getitem__):
+        cost = test.own + sum(spent for name, spent in test.shared if name not in made)
+        if cost <= seconds:
+            picked.append(test)
+            made.update(name for name, _ in test.shared)
+            seconds -= cost
+    return picked
+
+
 def patience(tests: Sequence[Test]) -> float:
     return 20 + FORBEARANCE * sum(test.seconds for test in tests)
 
@@ -452,30 +531,44 @@ class Loop:
     """
 
     def __init__(
-        self, picked: Sequence[Mutant], known: Sequence[Test], told: Callable[[Mutant, str, Sequence[str]], None]
+        self,
+        picked: Sequence[Mutant],
+        known: Sequence[Test],
+        seconds: float,
+        told: Callable[[Mutant, str, Sequence[str]], None],
+        say: Callable[[str], object],
     ) -> None:
-        self.picked, self.known, self.told = picked, known, told
+        self.picked, self.known, self.seconds, self.told, self.say = picked, known, seconds, told, say
+        self.steady: set[str] = set()
         self.unsteady: set[str] = set()
+        self.history = KEPT / "kills.json"
+        self.kills: dict[str, dict[str, int]] = json.loads(self.history.read_text()) if self.history.exists() else {}
 
     def pytest_runtestloop(self, session: Any) -> bool:
         items = {item.nodeid: item for item in session.items}
         # Polars has threads by now, which no copy has: who asks it there waits without an end.
         alone = {name for name, item in items.items() if "polars" in name + inspect.getsource(item.function)}
         self.unsteady |= alone
+        make_once(session)
         functions()
         gc.freeze()  # for the same reason
         for mutant in self.picked:
             outcome, left = self.outcome(session, items, mutant), []
             if outcome == "made elsewhere":  # constants and classes, when their module is imported
-                outcome, left = "survived", [test.name for test in coming_near(mutant, self.known)]
+                outcome, left = "survived", self.chosen(mutant, coming_near(mutant, self.known))
             elif outcome == "survived":
-                left = [test.name for test in coming_to(mutant, self.known) if test.name in alone]
-            self.told(mutant, outcome, left)
+                coming = [test for test in coming_to(mutant, self.known) if test.name in alone]
+                left = self.chosen(mutant, coming)
+            self.told(mutant, outcome, [test.name for test in left])
         return True
+
+    def chosen(self, mutant: Mutant, tests: Sequence[Test]) -> list[Test]:
+        return promising(tests, self.kills.get(mutant.module, {}), self.seconds)
 
     def outcome(self, session: Any, items: dict[str, Any], mutant: Mutant) -> str:
         """What becomes of a mutant: a test kills it if it fails or hangs, and does neither on the source as it is."""
-        tests = [test for test in coming_to(mutant, self.known) if test.name not in self.unsteady]
+        coming = [test for test in coming_to(mutant, self.known) if test.name not in self.unsteady]
+        tests = self.chosen(mutant, coming)
         with tempfile.TemporaryFile("w+") as failing:
             work = functools.partial(self.ask, session, [items[test.name] for test in tests], mutant, failing)
             outcome = copied(work, patience(tests))
@@ -485,10 +578,17 @@ class Loop:
             return outcome
         if not name:  # it ended before the first test: it cannot be put in
             return "made elsewhere"
-        if copied(functools.partial(self.ask, session, [items[name]], None, None), patience(tests)) == "survived":
-            return outcome
-        self.unsteady.add(name)
-        return self.outcome(session, items, mutant)
+        if name not in self.steady:
+            alone = functools.partial(self.ask, session, [items[name]], None, None)
+            if copied(alone, patience(tests)) != "survived":
+                self.unsteady.add(name)
+                self.say(f"not asked again, as it fails on the source as it is: {name}")
+                return self.outcome(session, items, mutant)
+        self.steady.add(name)
+        mine = self.kills.setdefault(mutant.module, {})
+        mine[name] = mine.get(name, 0) + 1
+        self.history.write_text(json.dumps(self.kills))
+        return outcome
 
     def ask(self, session: Any, items: list[Any], mutant: Mutant | None, failing: IO[str] | None) -> int:
         """In the copy: 0 if all tests pass; the one that is run is named in a file."""
@@ -507,25 +607,42 @@ class Loop:
         return 0
 
 
-def ask_all(picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str]) -> Counter[str]:
+def make_once(session: Any) -> None:
+    """What many tests share, for every copy."""
+    for name in MADE_ONCE:
+        asking = [item for item in session.items if name in item.fixturenames]
+        if asking:
+            item = min(asking, key=lambda item: len(item.fixturenames))
+            # From another folder: what is common to both stays made, and has to be common to all.
+            following = next(other for other in session.items if other.path.parent != item.path.parent)
+            item.ihook.pytest_runtest_setup(item=item)
+            item.ihook.pytest_runtest_teardown(item=item, nextitem=following)
+
+
+def ask_all(
+    picked: Sequence[Mutant], known: Sequence[Test], tests: Sequence[str], seconds: float = SECONDS
+) -> Counter[str]:
     """How many mutants had which end; the survivors are printed."""
     counted: Counter[str] = Counter()
     shown = os.dup(1)
     with tempfile.TemporaryFile("w+") as kept:
 
+        def say(text: str) -> None:
+            os.write(shown, f"  {text}\n".encode())
+
         def told(mutant: Mutant, outcome: str, left: Sequence[str]) -> None:
             if outcome == "survived" and not left:
-                os.write(shown, f"  survived: {mutant.text}\n".encode())
+                say(f"survived: {mutant.text}")
             kept.write(json.dumps([picked.index(mutant), outcome, left]) + "\n")
             kept.flush()
 
-        copied(lambda: run_pytest(tests, Loop(picked, known, told)), 1e6, math.inf)
+        copied(lambda: run_pytest(tests, Loop(picked, known, seconds, told, say)), 1e6, math.inf)
         kept.seek(0)
         ends = [json.loads(line) for line in kept]
     for number, outcome, left in ends:
         if left:
-            seconds = patience([test for test in known if test.name in left])
-            outcome = tested(picked[number], left, 60 + seconds)
+            patient = 60 + patience([test for test in known if test.name in left])
+            outcome = tested(picked[number], left, patient)
             if outcome == "survived":
                 print(f"  survived: {picked[number].text}", flush=True)
         counted[outcome] += 1
@@ -567,14 +684,14 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="")
     parser.add_argument("--tests", nargs="*", default=list(TESTS))
-    parser.add_argument("--longest", type=float, default=math.inf)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
     chosen = parser.parse_args()
     os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"})
     prepare()
     picked, began = drawn(chosen.sample, chosen.seed, chosen.only), time.perf_counter()
-    known = [test for test in reach(chosen.tests) if test.seconds <= chosen.longest]
+    known = reach(chosen.tests)
     print(f"{len(picked)} mutants of {len(modules(chosen.only))} modules, {len(known)} tests", flush=True)
-    counted = ask_all(picked, known, chosen.tests)
+    counted = ask_all(picked, known, chosen.tests, chosen.seconds)
     noticed = counted["killed"] + counted["hangs"]
     low, high = interval(noticed, len(picked))
     print(f"{noticed} of {len(picked)} noticed, {noticed / len(picked):.1%} ({low:.1%} to {high:.1%} of all with 95% "

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from likewise.compare.align import align, margin_of, margins
-from likewise.contracts.comparison import Mismatch, PairSpec, Tolerance
+from likewise.compare.observe import paired
+from likewise.contracts.comparison import Form, Mismatch, PairSpec, Tolerance
+from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind
+from likewise.data.columns import ArrayColumns
 
 
 def spec(kind=Kind.VALUE, **facts):
@@ -233,7 +236,7 @@ def test_scores_tie_where_their_last_places_alone_tell_them_apart():
 def test_classes_that_come_one_by_one_are_put_in_their_order():
     by_class = tuple(
         PairSpec("p", f"q{place}", Kind.PROBABILITY, "name", classes=("a", "b", "c"), reference_column=place)
-        for place in (2, 0, 1)
+        for place in (2, 1, 0)
     )
     pair = PairSpec(
         "label", "label", Kind.LABEL, "name", margin_from="p", margin_kind=Kind.PROBABILITY, scores=by_class
@@ -260,3 +263,20 @@ def test_where_no_scores_were_compared_nothing_is_said(labels):
     assert margin_of(compared, labels, {}, {"q": ours["p"]}, tolerance) == (None, None)
     assert margin_of(compared, labels, ours, {}, tolerance) == (None, None)
     assert margin_of(compared, labels, ours, {"q": np.zeros((2, 5))}, tolerance) == (None, None)
+    elsewhere = spec(Kind.LABEL, margin_from="decision", margin_kind=Kind.SCORE, scores=(SCORES,))
+    assert margin_of(elsewhere, labels, ours, {"q": ours["p"]}, tolerance) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("stacked", "per_call", "form"),
+    [
+        (True, False, Form("float64", 3, 0, rows=True)),
+        (True, True, Form("float64", 2, None, rows=False)),
+        (False, False, Form("float64", 2, None, rows=False)),
+    ],
+)
+def test_the_form_of_answers_has_an_axis_of_rows_only_where_there_are_rows(stacked, per_call, form):
+    rows = Batch(RowIds(np.arange(1)), ArrayColumns({"x": np.zeros(1)}), stacked)
+    ours, theirs = {"out": np.zeros((1, 2, 3))}, {"out": np.zeros((1, 2, 3), np.float32)}
+    found = paired(spec(per_call=per_call, row_axes=(0, 0)), rows, ours, theirs, Tolerance(0.1, 0.0))
+    assert found.forms == (form, Form("float32", form.rank, form.row_axis, form.rows))

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
+from likewise.compare import call
+from likewise.compare.call import Side, answers, rows_text, settled, timed
 from likewise.compare.feed import plan, require_inputs
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import InputSpec, Signature
-from likewise.data.columns import ArrayColumns
-from likewise.errors import FeedingError, LikewiseError, UsageError
+from likewise.data.columns import ArrayColumns, FrameColumns
+from likewise.errors import DataError, FeedingError, LikewiseError, UsageError
+from likewise.models.remote import Apart
 from likewise.registry import open_source
 
 COUNT = 3
@@ -397,3 +402,115 @@ def test_each_model_has_memory_of_its_own(signature):
     inputs, _ = fed(rows, signature)
     inputs["x"][:] = 9.0
     assert np.array_equal(rows.inputs["x"], ONE)
+
+
+def test_a_sequence_of_a_test_case_is_fed_as_it_is():
+    sequence = [ONE, ONE[:2]]
+    assert fed(batch(stacked=False, x=sequence), takes("x"))[0]["x"] is sequence
+
+
+def test_rows_are_named_from_the_first_to_the_last():
+    names = [f"r{number}" for number in range(COUNT)]
+    rows = Batch(RowIds(np.arange(COUNT), np.array(names, dtype=object)), ArrayColumns({"x": ONE}))
+    told = [rows_text(rows.slice(0, count)) for count in range(COUNT + 1)]
+    assert told == ["no rows", "row r0", "rows r0 to r1", "rows r0 to r2"]
+
+
+class Refusing:
+    """A model that answers rows in some types only, and beside them one number for all of them."""
+
+    signature = takes(*(InputSpec(name, "float32", guessed=True) for name in "xy"))
+
+    def __init__(self, **types):
+        self.types = types
+
+    def run(self, rows, outputs=None):
+        for name, dtype in self.types.items():
+            if str(rows.inputs[name].dtype) != dtype:
+                raise TypeError(name)
+        return {"sum": rows.inputs["x"] + rows.inputs["y"], "loss": np.array(0.5)}
+
+
+@pytest.mark.parametrize(
+    ("types", "as_it_is"),
+    [({}, {"x", "y"}), ({"x": "float32"}, {"y"}), ({"y": "float32"}, {"x"}), ({"x": "int8"}, set())],
+)
+def test_what_a_model_takes_is_not_cast_although_it_answers_not_row_by_row(types, as_it_is):
+    rows, model = batch(x=ONE, y=ONE), Refusing(**types)
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    assert settled(side, rows)[0].feed.as_it_is == as_it_is
+
+
+def test_a_table_stays_a_table_and_a_lone_array_becomes_its_columns():
+    frame = pd.DataFrame({"b": ["x", None, "y"], "a": pd.Categorical(["u", "v", "u"]), "spare": ONE})
+    rows = Batch(RowIds(np.arange(COUNT)), FrameColumns(frame))
+    inputs, casts = fed(rows, takes("a", "b", table=True))
+    pd.testing.assert_frame_equal(inputs.frame(), frame[["a", "b"]])
+    assert not casts
+    inputs, _ = fed(batch(x=wide(2)), takes("a", "b", table=True))
+    pd.testing.assert_frame_equal(inputs.frame(), pd.DataFrame(wide(2), columns=["a", "b"]))
+
+
+class Reusing:
+    """A model that answers with a part of its memory, which its next call writes to."""
+
+    signature = takes("x")
+
+    def __init__(self):
+        self.memory = np.zeros(8)
+
+    def run(self, rows, outputs=None):
+        self.memory[: len(rows)] = rows.inputs["x"] * 2
+        return {"twice": self.memory[: len(rows)]}
+
+
+def test_answers_stay_what_they_were_when_the_model_is_called_again():
+    rows, model = batch(x=ONE), Reusing()
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    assert answers(side, rows, 1)[0]["twice"].tolist() == [0.0, 2.0, 4.0]
+
+
+def test_no_rows_are_one_call_with_no_rows():
+    rows, model = batch(x=ONE), Reusing()
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    assert answers(side, rows.slice(0, 0))[0]["twice"].shape == (0,)
+
+
+class Torn(dict):
+    """Columns that are there and cannot be read."""
+
+    def __getitem__(self, name):
+        raise OSError("the disk is gone")
+
+
+def test_rows_that_cannot_be_read_are_named():
+    rows, model = batch(x=ONE), Reusing()
+    side = Side("candidate", "it", model, planned(rows, model.signature))
+    torn = Batch(rows.rows, ArrayColumns(Torn(x=ONE)))
+    with pytest.raises(DataError, match="rows 0 to 2 cannot be read") as failure:
+        answers(side, torn)
+    assert failure.value.side == "candidate"
+
+
+class Far(Apart):
+    """A model in another process, whose processor is not ours."""
+
+    def __init__(self):
+        self.run, self.signature = Reusing().run, Reusing.signature
+
+
+@pytest.mark.parametrize(("model", "seconds"), [(Reusing(), 0.5), (Far(), 4.0)])
+def test_a_busy_machine_is_not_counted_unless_another_process_does_the_work(model, seconds, monkeypatch):
+    clocks = {"perf_counter": iter([1.0, 5.0]).__next__, "process_time": iter([2.0, 2.5]).__next__}
+    rows = batch(x=ONE)
+    side = Side("candidate", "it", model, planned(rows, Reusing.signature))
+    monkeypatch.setattr(call, "time", SimpleNamespace(**clocks))
+    assert timed(side, rows)[2] == seconds
+
+
+def test_what_cells_hold_is_each_models_own_too():
+    cells = np.empty(COUNT, dtype=object)
+    cells[:] = [[1], [2], [3]]
+    inputs, _ = fed(batch(x=cells), takes(InputSpec("x", "object")))
+    inputs["x"][0].append(9)
+    assert cells.tolist() == [[1], [2], [3]]

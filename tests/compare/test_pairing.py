@@ -263,6 +263,9 @@ def test_another_order_of_outputs_is_told_once():
         (probabilities(width=1), probabilities(), {"expand": "complement"}),
         (spec("s", SCORE, 1, classes=(0, 1)), spec("s", SCORE, 2, classes=(0, 1)), {"expand": "negate"}),
         (spec("s", SCORE, 2), spec("s", SCORE, 1), {}),
+        # Neither of two distances follows from the other, nor do two of three classes tell the third.
+        (spec("s", DISTANCE, 2, classes=(0, 1)), spec("s", DISTANCE, 1), {}),
+        (probabilities(classes=None), probabilities(classes=(0, 1, 2), width=1), {}),
     ],
 )
 def test_columns_go_by_their_class(ours, theirs, expected):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
 import pytest
 
 import data_only
-from likewise.compare import engines
+from likewise.compare import engines, observe
+from likewise.compare.observe import Partial, without_ignored
+from likewise.contracts.comparison import Stratum
 from likewise.contracts.models import Model
 from likewise.models.onnx.open import EXTENSION as ONNX
 from likewise.models.python import EXTENSION as PYTHON
@@ -90,3 +93,61 @@ def test_two_models_that_take_turns_do_not_keep_the_cores_from_each_other(said):
         patch.setattr(type(ONNX), "open", watched)
         both.both()
     assert found == [said or "0"] * 2
+
+
+def test_columns_that_neither_model_takes_are_read_on_where_that_costs_nothing():
+    """Arrays are in memory already; of a table only the columns that are taken are read."""
+    columns = {name: np.zeros(2) for name in ("x", *(f"other_{number}" for number in range(20)))}
+    side = SimpleNamespace(feed=SimpleNamespace(columns=("x",)))
+    prepared = SimpleNamespace(first=SimpleNamespace(inputs=columns), reference=side, candidate=side)
+    plan = SimpleNamespace(source="arrays")
+    assert without_ignored(plan, prepared) == (plan, prepared)
+
+
+def test_what_is_said_of_models_and_data_as_a_whole_is_not_said_of_edge_cases():
+    data = {"x": np.arange(30.0), "unused": np.arange(30.0)}
+    report = data_only.check(lambda rows: rows["x"], lambda rows: rows["x"], data, edge="report", batch_sizes=())
+    assert report.comparison.varied
+    assert len(report.comparison.suites) > 5
+    for suite in report.comparison.suites:
+        whole = suite.comparison.varied, suite.comparison.notes, suite.comparison.warnings, suite.comparison.timeline
+        assert whole == (False, (), (), None), suite.name
+
+
+def test_rows_of_one_value_are_added_up_over_batches_and_the_worst_of_each_output_is_kept():
+    """In the second batch, `b` could not be compared, and `c` only there."""
+    first = Partial(strata={"red": Stratum("", "red", 3, 1, {"a": 0.5, "b": 0.25}), "blue": Stratum("", "blue", 1, 0)})
+    second = Partial(strata={"red": Stratum("", "red", 2, 2, {"a": 0.75, "c": 0.125})})
+    worst = {"a": 0.75, "b": 0.25, "c": 0.125}
+    for together in (first.merge(second), second.merge(first)):
+        assert together.strata["red"] == Stratum("", "red", 5, 3, worst)
+        assert together.strata["blue"] == Stratum("", "blue", 1, 0)
+
+
+def test_rows_that_are_wider_than_what_is_observed_at_once_are_observed_one_by_one(monkeypatch):
+    monkeypatch.setattr(observe, "PART", 2)
+    three = lambda x: np.stack([x, x, x], axis=1)  # noqa: E731
+    moved = lambda x: three(x) + (x > 2)[:, None]  # noqa: E731
+    report = data_only.check(three, moved, {"x": np.arange(5.0)}, batch_sizes=())
+    assert (report.comparison.rows, report.comparison.rows_beyond) == (5, 2)
+
+
+@pytest.mark.parametrize(
+    ("data", "first"),
+    [
+        (np.zeros((40, 3)), 32),
+        (np.zeros((40, 3), np.int64), 8),  # tokens
+        (np.zeros((40, 3, 2)), 8),
+        (np.zeros((40, 3, 2, 2)), 8),
+        (np.zeros(40, np.int64), 32),
+    ],
+)
+def test_networks_are_asked_about_fewer_rows_first(data, first):
+    asked = []
+
+    def model(x):
+        asked.append(len(x))
+        return np.arange(float(len(x)))
+
+    data_only.check(model, model, {"x": data}, batch_sizes=())
+    assert asked[0] == first

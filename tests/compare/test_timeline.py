@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise.compare.timeline import MOST_PERIODS, Times
+from likewise.compare.timeline import MOST_PERIODS, Times, _gains
 from likewise.data.times import UNTIMED, moment, moments, told
 from likewise.errors import UsageError
 from likewise.report import render
@@ -110,6 +110,7 @@ def test_how_many_requests_it_takes_follows_from_the_number_of_orders(half, told
 def test_all_or_none_beyond_is_no_change():
     assert spell(seconds(100), np.ones(100, bool)) is None
     assert spell(seconds(100), np.zeros(100, bool)) is None
+    assert spell(np.repeat(START, 100), np.arange(100) < 50) is None, "one moment is neither before nor after"
 
 
 @pytest.mark.parametrize("scale", [1, 997, 10**7])
@@ -245,3 +246,11 @@ def test_times_that_nobody_can_read_are_told(tmp_path):
     log.write_text(json.dumps(entry) + "\n")
     report = likewise.check(model, log, log, **QUICK)
     assert "1 of 1 rows have no time that can be read" in [finding.message for finding in report.verdict.findings]
+
+
+def test_how_much_better_two_shares_fit_than_one():
+    """Of one row that agrees and one that does not, one share is a half for each: the logarithm of 4."""
+    assert _gains(np.array([1, 1]), np.array([0, 1])) == pytest.approx([np.log(4)])
+    # Three of four differ, then none of two, against three of six: 6 log 2 + 3 log 3/4 + log 1/4.
+    expected = 6 * np.log(2) + 3 * np.log(0.75) + np.log(0.25)
+    assert _gains(np.array([4, 2]), np.array([3, 0])) == pytest.approx([expected])

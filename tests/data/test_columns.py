@@ -363,3 +363,29 @@ def test_numbers_with_gaps_are_arrow_and_others_are_not():
     assert columns.arrow("b") is None
     assert columns.row(1) == {"a": None, "b": 2.5, "c": None}
     assert np.isnan(FrameColumns(pd.DataFrame({"a": [float("nan")]})).row(0)["a"])
+
+
+SMALL = {"a": np.array([1, -2], "int8"), "b": [0.5, -0.0]}
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        (pd.DataFrame(SMALL), True),
+        (pa.table(SMALL), True),
+        (pa.table({"a": [1.0, None]}), True),  # as NaN, which is what pandas makes of it
+        (pa.Table.from_pandas(pd.DataFrame(SMALL)).select(["a"]), True),
+        (pa.table({"a": [1, None]}), False),
+        (pa.table({"a": [1, 2], "b": pa.array([1.0, None], pa.float32())}), False),
+        (pa.table({"a": [1, 2], "b": ["x", "y"]}), False),
+        (pd.DataFrame({"a": pd.array([1, 2], dtype="Int64")}), False),
+        (pd.DataFrame(np.ones((2, 2))), False),
+        (pd.DataFrame(SMALL, index=pd.RangeIndex(1, 3)), False),
+        (pd.DataFrame(SMALL, index=pd.RangeIndex(0, 4, 2)), False),
+        (pd.DataFrame(SMALL, index=pd.RangeIndex(2, name="row")), False),
+        (pd.DataFrame(SMALL, index=["x", "y"]), False),
+    ],
+)
+def test_columns_that_pandas_holds_as_just_these_numbers(table, expected):
+    table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
+    assert ArrowColumns(table).are_plain_numbers() is expected

@@ -46,6 +46,11 @@ def test_every_kind_of_change_is_made_and_only_one_at_a_time():
     [
         ("np.maximum(a, b)", []),
         ("max(a, b)", ["max(b, a)"]),
+        ("max(len(a), len(b))", []),
+        ("max(len(a), b)", ["max(b, len(a))"]),
+        ("max(len(a) / n, len(b))", ["max(len(b), len(a) / n)", "max(len(a) * n, len(b))"]),
+        ("zip(*a, strict=True)", []),
+        ("zip(*a, strict=False)", ["zip(*a, strict=True)"]),
         ("isinstance(a, b)", []),
         ("np.subtract(a, b)", ["np.subtract(b, a)"]),
         ("a.astype(b, copy=False)", []),
@@ -124,3 +129,15 @@ def test_a_sample_tells_a_range():
     assert low == pytest.approx(0.888, abs=1e-3)  # by hand: (0.95 + 0.0192 ± 0.0468) / 1.0384
     assert high == pytest.approx(0.978, abs=1e-3)
     assert mutants.interval(10, 10)[1] == pytest.approx(1.0)
+
+
+def test_the_most_promising_tests_come_first_and_only_so_many_seconds_of_them():
+    def made(name, own, **shared):
+        return mutants.Test(name, own, (*shared.items(),), frozenset())
+
+    known = [made("a[1]", 0.1), made("a[2]", 0.1), made("b", 0.15), made("slow", 3.0), made("killer", 2.0)]
+    names = [test.name for test in mutants.promising(known, {"killer": 1}, 4.0)]
+    assert names == ["killer", "a[1]", "b", "a[2]"]
+    dear = [made("first", 0.5, files=3.0), made("second", 0.6, files=3.0)]
+    assert mutants.promising(dear, {}, 4.2) == dear, "what both share is made once"
+    assert mutants.promising(dear, {}, 4.0) == dear[:1]

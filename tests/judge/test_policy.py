@@ -11,6 +11,7 @@ import pytest
 import data_only
 import likewise
 from likewise.errors import UsageError
+from likewise.judge.policy import make_policy
 from planting import codes, expect, measures, planted, rows, said
 
 COUNT = 60
@@ -342,3 +343,9 @@ def test_a_relative_tolerance_of_zero_is_a_rule_for_single_values_too():
     for relative in (0.0, 1e-12):
         expect(likewise.judge(off, abs_tol=0.1, rel_tol=relative, limits={"max_abs_diff": 3.0}), "FAIL")
     expect(likewise.judge(off, abs_tol=0.1, limits={"max_abs_diff": 3.0}), "PASS")
+
+
+def test_only_the_exact_preset_asks_for_the_same_bits():
+    measures = {limit.measure for limit in make_policy(abs_tol=0.0, rel_tol=0.0).limits}
+    assert "max_ulp_diff" not in measures, "no tolerance allows -0.0 for 0.0"
+    assert "max_ulp_diff" in {limit.measure for limit in make_policy(preset="exact").limits}

@@ -26,6 +26,12 @@ def binomial_tail(violations: int, rows: int, rate: float) -> float:
     return math.fsum(math.comb(rows, k) * rate**k * (1 - rate) ** (rows - k) for k in range(violations + 1))
 
 
+def test_of_two_rows_one_may_be_enough_to_rule_out_nearly_all():
+    """The largest rate that one of two does not rule out is the root of 0.95, 0.9747: there both are beyond."""
+    assert rows_needed(0.98, 0.95, 1) == 2
+    assert rows_needed(0.97, 0.95, 1) == 3
+
+
 @pytest.mark.parametrize("violations", [0, 1, 3])
 @pytest.mark.parametrize(("rate", "level"), [(0.01, 0.95), (0.05, 0.99), (0.2, 0.9)])
 def test_the_rows_needed_are_the_fewest_that_rule_the_rate_out(rate, level, violations):

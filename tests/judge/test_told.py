@@ -373,6 +373,10 @@ def test_what_stored_facts_do_not_decide_is_told():
         )
     ]
     assert verdict.outcome == "INCONCLUSIVE"
+    anything = make_policy(abs_tol=0.0, rel_tol=0.06, limits={"mismatch_rate": 1.0})
+    checks = judge(compared(numbers(largest=0.1, beyond=1, mismatch_rate=0.01)), anything).checks
+    decided_by = [(check.value, check.outcome) for check in checks if check.measure == "mismatch_rate"]
+    assert decided_by == [(1.0, "PASS")], "no more than all of them differ"
 
 
 @pytest.mark.parametrize(
@@ -525,6 +529,41 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
     )
 
 
+@pytest.mark.parametrize(("rows", "severity"), [(9, Severity.WARNING), (10, Severity.INCONCLUSIVE)])
+def test_nine_rows_may_lie_close_together_by_chance(rows, severity):
+    found = numbers(largest=0.01, rows=rows)
+    found = replace(found, details={**found.details, "extremes": {"widest": (0.0, 0.015)}})
+    verdict = judge(compared(found, rows=rows), STRICT)
+    assert [finding.severity for finding in verdict.findings if finding.code == "wide-tolerance"] == [severity]
+
+
+def test_a_limit_on_labels_that_scores_break_is_told_as_it_is():
+    found = output("scores", Kind.SCORE, top1_flips=3.0, top1_material_flips=3.0, max_abs_diff=0.0, mean_abs_diff=0.0)
+    found = replace(found, details={"top_class": {"rows": 100, "classes": 4}})
+    verdict = judge(compared(found), make_policy(preset="strict", limits={"label_flips": 0}))
+    assert verdict.headline == "scores.label_flips is 3, above its limit of 0"
+
+
+def test_whole_numbers_may_not_differ_at_all_and_their_mean_has_its_own_limit():
+    found = numbers(largest=0.0)
+    found = replace(found, details={"closeness": {**found.details["closeness"], "integer_rounding": 0.0}})
+    bounds = {check.measure: check.bound for check in judge(compared(found), STRICT).checks}
+    assert bounds == {"max_abs_diff": 0.0, "mean_abs_diff": 0.005, "nonfinite_mismatch": 0.0}
+
+
+def test_a_tolerance_for_numbers_is_not_missed_where_there_are_only_labels():
+    facts = {"agreement": {"rows": 100, "margins": {"unknown": 0, "spans": []}}}
+    flips = {"label_flips": 0.0, "flip_rate": 0.0, "material_flips": 0.0}
+    labels = compared(output("label", Kind.LABEL, details=facts, **flips))
+    for tolerance in ({"abs_tol": 0.1}, {"abs_tol": 0.1, "rel_tol": 0.1}, {"mean_tol": 0.1}):
+        assert not told(labels, "limit-unmeasured", make_policy(**tolerance)), tolerance
+
+
+def test_where_rows_were_not_counted_the_largest_difference_is_told():
+    verdict = judge(compared(output(max_abs_diff=0.5, nonfinite_mismatch=0.0)), STRICT)
+    assert verdict.headline == "the largest difference in 'value' is 0.5, and 0.01 is allowed"
+
+
 @pytest.mark.parametrize(
     ("narrowest", "count", "severity", "which"),
     [
@@ -532,6 +571,8 @@ def test_a_tolerance_below_the_models_own_noise_is_told():
         ([(2, 0.0, 0.015, 0.015)], 64, Severity.INCONCLUSIVE, "column 2 of 'value'"),
         ([(2, 0.0, 0.015, 0.015)], 65, Severity.WARNING, "column 2 of 'value'"),
         ([(2, 0.0, 0.015, 0.0)], 3, Severity.NOTE, "column 2 of 'value'"),  # the candidate follows
+        ([(2, 0.0, 0.015, 0.00375)], 3, Severity.NOTE, "column 2 of 'value'"),  # to a quarter of what it moves by
+        ([(2, 0.0, 0.015, 0.0038)], 3, Severity.INCONCLUSIVE, "column 2 of 'value'"),
         # Of two, the one that the candidate does not follow; of two that it follows, the first, and there is another.
         ([(2, 0.0, 0.012, 0.0), (1, 0.0, 0.015, 0.015)], 3, Severity.INCONCLUSIVE, "column 1 of 'value'"),
         (

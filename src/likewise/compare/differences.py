@@ -140,7 +140,7 @@ class Differences:
         with np.errstate(over="ignore"):
             shares: Array = self.distances / np.maximum(self.sizes, floor)
             if self.overflown is not None:
-                shares[self.overflown] = np.abs(self.halves) / np.maximum(self.sizes[self.overflown] / 2, floor / 2)
+                shares[self.overflown] = np.abs(self.halves) / (self.sizes[self.overflown] / 2)  # far above any floor
         return shares
 
     def over_allowed(self, floor: float) -> Array:

@@ -377,8 +377,8 @@ def _fits(ours: OutputSpec, theirs: OutputSpec) -> bool:
 
 
 def _real_shape(spec: OutputSpec) -> Shape:
-    """The shape of a row, of complex numbers as ONNX writes them: real and imaginary part along a last axis."""
-    return (*(spec.shape or ())[1:], *((2,) if (spec.dtype or "").startswith("complex") else ()))
+    """The shape, of complex numbers as ONNX writes them: real and imaginary part along a last axis."""
+    return (*(spec.shape or ()), *((2,) if (spec.dtype or "").startswith("complex") else ()))
 
 
 def _comparable(ours: OutputSpec, theirs: OutputSpec) -> bool:

@@ -161,11 +161,11 @@ def _parts(periods: Array) -> Array:
     """The periods; one in which all rows that agree come before or after all that do not, as two."""
     found = []
     for period in periods.T:
-        if period[LAST] < period[FIRST_BEYOND] or period[LAST_BEYOND] < period[FIRST]:
+        if (first := period[LAST] < period[FIRST_BEYOND]) or period[LAST_BEYOND] < period[FIRST]:
             agreeing, beyond = period.copy(), period.copy()
             agreeing[[BEYOND, FIRST_BEYOND, LAST_BEYOND]] = 0, NEVER, ALWAYS
             beyond[[AGREEING, FIRST, LAST]] = 0, NEVER, ALWAYS
-            both = [agreeing, beyond] if period[LAST] < period[FIRST_BEYOND] else [beyond, agreeing]
+            both = [agreeing, beyond] if first else [beyond, agreeing]
             found += [part for part in both if part[[AGREEING, BEYOND]].any()]
         else:
             found.append(period)
@@ -207,6 +207,6 @@ def _gains(rows: Array, beyond: Array) -> Array:
 
 
 def _fit(beyond: Array, rows: Array) -> Array:
-    yes, no = (part * np.log(np.maximum(part, 1) / np.maximum(rows, 1)) for part in (beyond, rows - beyond))
+    yes, no = (part * np.log(np.maximum(part, 1) / rows) for part in (beyond, rows - beyond))
     fit: Array = yes + no
     return fit

@@ -131,7 +131,7 @@ def _changed_series(series: Any, change: Edit) -> Any:
             cells[place] = cell
         values = cells
     if values is MISSING:
-        values = None if series.dtype == object else pd.NA if hasattr(series.array, "_mask") else np.nan
+        values = None if series.dtype == object else np.nan  # which pandas writes as its types have it
     marked = np.flatnonzero(change.marked)
     if isinstance(series.dtype, pd.CategoricalDtype):
         fresh = [v for v in (set(values.tolist()) if many else {values}) if not _is_missing(v)]

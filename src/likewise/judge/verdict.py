@@ -379,7 +379,7 @@ def rows_needed(rate: float, level: float, violations: int = 0) -> int:
     """How many rows with so many violations it takes to rule out a failure rate."""
     if not violations:
         return math.ceil(math.log(1.0 - level) / math.log1p(-rate))
-    low, high = violations + 1, violations + 2
+    low, high = violations, violations + 1
     while upper_bound(violations, high, level) > rate:
         low, high = high, 2 * high
     while high - low > 1:

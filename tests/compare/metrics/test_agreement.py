@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from making_pairs import label_pairs, make_pair, text
 
-from likewise.compare.metrics.agreement import AGREEMENT, MOST_DISTINCT, rows_beyond
+from likewise.compare.metrics.agreement import AGREEMENT, MOST_DISTINCT, TOP_CLASS, Forms, rows_beyond
+from likewise.contracts.comparison import Form, Tolerance
 from likewise.contracts.models import Kind
 from likewise.judge.findings import flips_above
 
@@ -99,6 +100,7 @@ def test_confusion_lists_the_most_frequent_first_and_ties_by_label():
 
 def test_too_many_different_labels_leave_only_totals():
     labels = np.arange(MOST_DISTINCT + 1)
+    assert len(labels) == 2_501
     details = observed(labels, labels + 1).details()
     assert details["confusion"] is None
     assert details["reference_labels"] is None
@@ -142,6 +144,8 @@ def test_applies_to_labels_and_to_all_text():
 
 
 def test_there_is_one_zero():
+    zeros, negative = (observed(np.full(2, zero), np.ones(2)) for zero in (0.0, -0.0))
+    assert zeros.merge(negative).details()["constant_reference"], "also from batch to batch"
     (entry,) = observed(np.array([-0.0]), np.array([1.0])).details()["confusion"]
     assert math.copysign(1.0, entry["reference"]) == 1.0
 
@@ -157,3 +161,78 @@ def test_two_columns_of_labels_are_counted_apart_and_one_is_not():
     two = observed(np.array([[1, 2], [3, 4], [5, 6]]), np.array([[1, 0], [3, 0], [0, 6]]))
     assert two.details()["flips_by_column"] == [1, 2]
     assert not observed(np.array([[1], [3]]), np.array([[1], [0]])).details().get("flips_by_column")
+
+
+def test_a_column_for_a_vector_is_no_other_rank_also_beside_a_batch_without_rows():
+    forms = [frozenset({Form("float64", rank, None, rows=True)}) for rank in (1, 2)]
+    found = Forms(*forms, column_for_vector=True)
+    for together in (Forms().merge(found), found.merge(Forms()), found):
+        assert together.measurements()["rank_mismatch"] == 0
+    assert Forms(*forms).measurements()["rank_mismatch"] == 1
+
+
+# The best class, of scores worked out by hand: 0.01 may be the noise of one of them, 0.02 of two.
+
+
+def best(reference, candidate, kind=Kind.SCORE):
+    return TOP_CLASS.observe(make_pair(reference, candidate, kind, tolerance=Tolerance(0.01, 0.0)))
+
+
+def test_another_best_class_is_material_if_it_was_ahead_by_more_than_noise():
+    ours = np.array([[0.6, 0.4], [0.3, 0.7], [0.5, 0.51]])
+    found = best(ours, np.array([[0.7, 0.3], [0.6, 0.4], [0.51, 0.5]]))
+    assert found.measurements() == {"top1_flips": 2.0, "top1_flip_rate": 2 / 3, "top1_material_flips": 1.0}
+    facts = found.details()
+    assert (facts["rows"], facts["classes"]) == (3, 2)
+    assert sum(count for *_, count in facts["margins"]["spans"]) == 2, "a row without a flip has no margin to keep"
+    assert flips_above(facts["margins"], 0.0) == (2, 2)
+    assert flips_above(facts["margins"], 0.1) == (1, 1)
+    assert flips_above(facts["margins"], 0.5) == (0, 0)
+
+
+def test_the_five_best_are_compared_as_a_set_and_a_tie_for_the_last_place_is_no_difference():
+    ours = np.array([[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], [6.0, 5.0, 4.0, 3.0, 2.0, 2.0], [6.0, 5.0, 4.0, 3.0, 2.0, 1.0]])
+    theirs = ours[:, [0, 1, 2, 3, 5, 4]].copy()
+    theirs[2] = [2.0, 3.0, 4.0, 5.0, 6.0, 1.0]
+    found = best(ours, theirs)
+    assert found.measurements() == {
+        "top1_flips": 1.0,
+        "top1_flip_rate": 1 / 3,
+        "top1_material_flips": 1.0,
+        "top5_flips": 1.0,
+    }
+    assert found.merge(found).measurements()["top5_flips"] == 2.0
+    assert found.merge(TOP_CLASS.empty()).measurements() == found.measurements()
+    assert "top5_flips" not in best(ours[:, :5], theirs[:, :5]).measurements(), "five of five are all of them"
+
+
+def test_of_scores_a_step_a_row_changes_with_any_of_its_steps_and_the_largest_margin_counts():
+    ours = np.array([[[0.6, 0.4], [0.9, 0.1], [0.2, 0.8]], [[1.0, 0.0], [1.0, 0.0], [1.0, 0.0]]])
+    theirs = ours.copy()
+    theirs[0, :2] = ours[0, :2, ::-1]
+    found = best(ours, theirs)
+    assert found.measurements() == {"top1_flips": 1.0, "top1_flip_rate": 0.5, "top1_material_flips": 1.0}
+    assert flips_above(found.details()["margins"], 0.75) == (1, 1), "0.8 and not 0.2"
+    assert best(ours, theirs, Kind.VALUE).measurements() == {}, "other numbers on three axes have no classes"
+
+
+def test_what_has_a_best_class():
+    floats, wholes = np.array([[1.0, 2.0]]), np.array([[2, 1]])
+    assert best(floats, wholes, Kind.VALUE).measurements()["top1_flips"] == 1.0
+    assert best(wholes, floats, Kind.VALUE).measurements()["top1_flips"] == 1.0
+    for nothing in (wholes[:, ::-1], floats[:, :1], floats[:, 0], np.empty((0, 2)), np.empty((2, 0))):
+        found = best(nothing, nothing if nothing.dtype.kind == "f" else wholes)
+        assert (found.measurements(), found.details()) == ({}, {})
+
+
+def test_nan_is_never_the_best_and_infinity_is_far_ahead():
+    ours = np.array([[np.nan, 1.0], [np.inf, 1.0], [np.nan, np.nan]])
+    found = best(ours, np.array([[5.0, 1.0], [1.0, np.inf], [np.nan, np.nan]]))
+    assert found.measurements()["top1_flips"] == found.measurements()["top1_material_flips"] == 2.0
+    assert flips_above(found.details()["margins"], 1e300) == (2, 2)
+
+
+def test_up_to_sixty_four_columns_of_labels_are_counted_apart():
+    sixty_four, more = (observed(np.zeros((2, width), int), np.ones((2, width), int)) for width in (64, 65))
+    assert sixty_four.details()["flips_by_column"] == [2] * 64
+    assert more.details()["flips_by_column"] is None

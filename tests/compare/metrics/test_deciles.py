@@ -66,3 +66,9 @@ def test_many_equal_values_make_fewer_groups():
         {"from": 0.0, "to": 0.0, "values": 4, "beyond": 1, "max_abs_diff": 1.0}
     ]
     assert groups([math.nan, math.inf], [math.nan, math.inf]) == []
+
+
+def test_zeros_of_several_batches_are_all_counted():
+    some, others = (DECILES.observe(make_pair([0.0, 0.0], [0.0, apart])) for apart in (0.5, 0.25))
+    (found,) = some.merge(others).details()["groups"]
+    assert (found["values"], found["beyond"], found["max_abs_diff"]) == (4, 2, 0.5)

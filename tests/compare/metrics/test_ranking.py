@@ -61,6 +61,13 @@ def test_wide_rows_are_not_ranked():
     assert "64 columns" in summary.details()["skipped"]
 
 
+def test_rows_of_several_widths_are_not_ranked_nor_are_wide_ones_of_several_batches():
+    two, three, wide = (RANKING.observe(make_pair(np.eye(width), np.eye(width))) for width in (2, 3, 65))
+    for together in (two.merge(three), wide.merge(wide), two.merge(wide), wide.merge(two)):
+        assert together.measurements() == {}
+        assert "64 columns, or a varying number of them" in together.details()["skipped"]
+
+
 def test_a_sample_stands_for_many_rows_and_is_quick_to_judge():
     rng = np.random.default_rng(0)
     reference = rng.random((20_000, 64))
