@@ -22,7 +22,7 @@ from likewise.explain import experiment
 from likewise.explain.case import Case
 from likewise.explain.counterparts import in_windows
 from likewise.explain.experiment import Change, Effect, Trial
-from likewise.explain.trace import FLOATS, failing_positions, fed
+from likewise.explain.trace import failing_positions, fed
 from likewise.explain.twins import Twin, twin
 from likewise.models.onnx import edits, grafts
 from likewise.models.onnx.inside import Opened
@@ -51,6 +51,9 @@ MOST_TRIED = 12
 
 MOST_ROUNDS = 16
 """Culprits that are looked for one after the other: what is wrong in one layer may be so in each."""
+
+SHAPES = 7
+"""The type of ONNX in which shapes are computed, 64-bit integers."""
 
 LEARNT = 16
 """Numbers of a constant from which on it is an array that was learnt, not a setting."""
@@ -411,8 +414,8 @@ def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
 
 
 def giving_numbers(graph: Opened, nodes: Sequence[int]) -> tuple[int, ...]:
-    """Those of some nodes that compute with what the model is about; all if none does: others compute shapes."""
-    found = tuple(i for i in nodes if any(graph.types.get(name) in FLOATS for name in graph.node(i).output))
+    """Those of some nodes that do not only compute shapes; all of them if each does."""
+    found = tuple(i for i in nodes if any(graph.types.get(name) != SHAPES for name in graph.node(i).output))
     return found or tuple(nodes)
 
 

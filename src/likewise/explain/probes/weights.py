@@ -60,6 +60,11 @@ COLOURS = "RGB"
 AGGREGATES = {"SUM": 1, "AVERAGE": 0, "MIN": 2, "MAX": 3}
 """How trees are put together, by name in the older operators and by number in the newer one."""
 
+DAMAGED = "Export or copy the file again, and compare its SHA-256 on both ends"
+REARRANGED = (
+    "Export again from this reference, and look at what writes or converts these weights: all of them are concerned"
+)
+
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 MOST_NODES = 3
 """Nodes of one operator beyond which it is no place where members are put together."""
@@ -223,7 +228,7 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
         place,
         culprits,
         effect,
-        Remedy(again="Export or copy the file again, and compare its SHA-256 on both ends"),
+        Remedy(again=REARRANGED if all(e.pattern.regular and not e.pattern.few for e in culprits) else DAMAGED),
     )
 
 
