@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,8 @@ def changed_by_the_service(case: Case) -> Iterator[Explained]:
     """Each column in turn, as a service may hand it on; the first way that gives the service's answers."""
     for field in fields_of(case):
         values = Trial.whole(case).values(field)
-        yield from _first(case, field, _defaults(values) if _ignored(case, field) else _ways(values))
+        ways = _defaults(values) if _ignored(case, field) else chain(_limits(case, values), _ways(values))
+        yield from _first(case, field, ways)
 
 
 def _first(case: Case, field: Field, ways: Iterator[tuple[str, Array]]) -> Iterator[Explained]:
@@ -85,6 +87,19 @@ def _first(case: Case, field: Field, ways: Iterator[tuple[str, Array]]) -> Itera
 def _handed_on(trial: Trial, field: Field, values: Array) -> Change:
     everywhere = np.ones(len(trial), dtype=bool)
     return Change("reference", cells=[Edit(field, everywhere, values[trial.positions])], whole=True)
+
+
+def _limits(case: Case, values: Array) -> Iterator[tuple[str, Array]]:
+    """Numbers bounded where rows begin to fail, on either side: by the last value before, by that, or between."""
+    failing = case.required.failing
+    if values.dtype.kind not in "iuf" or failing.all() or not np.isfinite(values[failing]).any():
+        return
+    good, bad = values[~failing].astype(np.float64), values[failing].astype(np.float64)
+    least, most = float(np.nanmin(bad)), float(np.nanmax(bad))
+    for limit in dict.fromkeys((*good[good < least].max(initial=-np.inf, keepdims=True), np.floor(least), least)):
+        yield f"bounded to at most {limit:g}", np.minimum(values, limit).astype(values.dtype)
+    for limit in dict.fromkeys((*good[good > most].min(initial=np.inf, keepdims=True), np.ceil(most), most)):
+        yield f"bounded to at least {limit:g}", np.maximum(values, limit).astype(values.dtype)
 
 
 def _ways(values: Array) -> Iterator[tuple[str, Array]]:

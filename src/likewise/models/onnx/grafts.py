@@ -6,7 +6,7 @@ they give in the place of one of its tensors. What nothing reads then is left ou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import product
@@ -201,10 +201,18 @@ def differing(
     held, wanted = candidate.constants_of(index), twin.constants_of(other)
     names, others = list(mine.input), list(yours.input)
     slots = range(max(len(names), len(others)))
-    crossed = _crossed(names, others, equal)
+
+    def same(here: int, there: int) -> bool:
+        if here in held and there in wanted:
+            return held[here].values.shape == wanted[there].values.shape and _same(
+                held[here].values, wanted[there].values
+            )
+        return others[there] in equal.get(names[here], ())
+
+    crossed = _crossed(names, len(others), same)
     if crossed:
         yield Differing("wiring", names[0], f"its inputs are in another order: {crossed}")
-    for slot in slots:
+    for slot in () if crossed else slots:
         here, there = (some[slot] if slot < len(some) else "" for some in (names, others))
         if slot in held and slot in wanted:
             yield from _values(held[slot], wanted[slot], slot)
@@ -214,7 +222,7 @@ def differing(
         elif bool(here) != bool(there):
             told = f"input {slot} is not there" if there else f"it reads '{here}' as well, which the reference does not"
             yield Differing("missing" if there else "wiring", there or here, told)
-        elif here and slot not in wanted and there not in equal.get(here, ()) and here != there and not crossed:
+        elif here and slot not in wanted and there not in equal.get(here, ()) and here != there:
             yield Differing("wiring", here, f"it reads '{here}' where the reference reads '{there}'")
     yield from _captured(candidate, mine, twin, yours)
 
@@ -234,11 +242,11 @@ def _captured(candidate: Opened, mine: NodeProto, twin: Opened, yours: NodeProto
                 yield replace(entry, name=inner.name or inner.output[0], inner=True)
 
 
-def _crossed(names: Sequence[str], others: Sequence[str], equal: Mapping[str, Collection[str]]) -> str:
+def _crossed(names: Sequence[str], count: int, same: Callable[[int, int], bool]) -> str:
     """The inputs, where they are the same ones in another order."""
-    if len(names) != len(others) or len(names) < 2:
+    if len(names) != count or count < 2:
         return ""
-    orders = [next((n for n, name in enumerate(names) if other in equal.get(name, ())), None) for other in others]
+    orders = [next((here for here in range(count) if same(here, there)), None) for there in range(count)]
     if None in orders or orders == sorted(orders, key=lambda place: place or 0) or len(set(orders)) < len(orders):
         return ""
     return f"{listed(names)} instead of {listed([names[place or 0] for place in orders])}"
