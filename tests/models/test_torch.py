@@ -1010,6 +1010,7 @@ def test_a_program_prints_nothing_of_the_process(program, tmp_path):
     [
         {"default_factory_module": "antigravity", "default_factory_name": "x", "dict_context": []},
         json.dumps({"__enum__": True, "fqn": "antigravity", "name": "x"}),
+        json.dumps([{"metadata": {"__enum__": "x", "fqn": "antigravity", "name": "x"}}]),
     ],
 )
 def test_a_program_imports_no_module(program, tmp_path, context):
@@ -1025,6 +1026,57 @@ def test_a_program_imports_no_module(program, tmp_path, context):
     with pytest.raises(UntrustedModelError, match="in_spec"), opened(bad):
         pass
     assert "antigravity" not in sys.modules
+
+
+def in_guards(model, run):
+    model["guards_code"] = [f"1 == b'\"+str({run})+\"'"]
+
+
+def in_a_constant(model, run):
+    """What the program takes beside its input is called like it, and holds the end of a text and of a function."""
+    held = {"as_string": f"a' #\n)\n{run}\ndef more():\n  (0, '"}
+    model["graph_module"]["graph"]["inputs"].append(held)
+    constant = {"constant_input": {"name": "y", "value": {"as_string": "x"}}}
+    model["graph_module"]["signature"]["input_specs"].append(constant)
+    signature = model["graph_module"]["module_call_graph"][0]["signature"]
+    spec = json.loads(signature["in_spec"])
+    leaves = spec[1]["children_spec"][0]["children_spec"]
+    leaves.append(leaves[0])
+    signature["in_spec"] = json.dumps(spec)
+    signature["forward_arg_names"].append("y")
+
+
+@pytest.mark.parametrize(
+    ("hide", "examples", "told"),
+    [
+        (in_guards, lambda run: None, "none of it was run: guards_code"),
+        (in_a_constant, lambda run: ((torch.zeros(2, 4), "x"), {}), "none of it was run: as_string"),
+        (lambda model, run: None, lambda run: (({f'"+str({run})+"': torch.zeros(2, 4)},), {}), "other than one tensor"),
+    ],
+    ids=["guards", "a constant", "an example"],
+)
+def test_no_source_is_written_from_the_text_of_a_program(zoo, program, tmp_path, hide, examples, told):
+    """torch writes the source of a function that holds inputs against what the file says of them."""
+    torch.export.save(program, tmp_path / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        model = json.loads(archive.read("model/models/model.json"))
+    run = f'__import__("pathlib").Path("{tmp_path / "ran"}").touch()'
+    hide(model, run)
+    bad = tampered(tmp_path / "model.pt2", tmp_path / "bad.pt2", "models/model.json", json.dumps(model))
+    if (captured := examples(run)) is not None:
+        torch.save(captured, tmp_path / "sample.pt")
+        bad = tampered(bad, tmp_path / "worse.pt2", "sample_inputs/model.pt", (tmp_path / "sample.pt").read_bytes())
+    with pytest.raises(ModelError, match=told), opened(bad) as runner:
+        runner.run(batch(**zoo("perceptron")[1]))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["__getattr__", "add.__class__"])
+def test_a_program_hands_on_operators_and_nothing_beside_them(program, tmp_path, name):
+    handed = {"as_operator": f"torch.ops.aten.{name}"}, {"as_string": "from_file"}
+    bad = with_node(program, tmp_path, calling("wrap_with_set_grad_enabled", {"as_bool": True}, *handed))
+    with pytest.raises(UntrustedModelError, match=rf"as_operator 'torch\.ops\.aten\.{name}'"), opened(bad):
+        pass
 
 
 class Layers(nn.Module):
