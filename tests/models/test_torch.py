@@ -771,6 +771,9 @@ def test_torchscript_does_not_write_files(tmp_path, place):
         ('torch.segment_reduce(x, "sum", lengths=x, unsafe=True)', "aten::segment_reduce"),
         ("torch._convert_indices_from_csr_to_coo(x, x)", "aten::_convert_indices_from_csr_to_coo"),
         ('getattr(torch, "from_" "file")("x", True, 4)', "aten::from_file"),
+        ("torch.fill_(torch._indices(torch.to_sparse(x)), 99999999)", "aten::_indices"),
+        ("torch.fill_(torch.to_sparse_csr(x).crow_indices(), 99999999)", "aten::crow_indices"),
+        ('getattr(torch.to_sparse_csr(x), "col_indices")()', "aten::col_indices"),
         ("annotate(__torch__.torch.classes.dist_c10d.Store, x)", "classes.dist_c10d.Store"),
     ],
 )
@@ -778,6 +781,29 @@ def test_torchscript_uses_nothing_but_mathematics(tmp_path, code, said):
     path = written_torchscript(tmp_path, "forward", code)
     with pytest.raises(UntrustedModelError, match=re.escape(said)), opened(path):
         pass
+
+
+class Sparse(nn.Module):
+    """Computes with sparse tensors, and has values, keys and an attribute that are called like their parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("row_indices", torch.tensor([0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values, indices = torch.topk(x, 2)
+        parts = {"indices": indices[self.row_indices], "values": values}
+        for part in parts.values():
+            x = x + part.sum()
+        return torch.mm(x.to_sparse(), torch.ones(3, 3))
+
+
+def test_torchscript_may_compute_with_sparse_tensors(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(Sparse()).save(tmp_path / "good.pt")
+    with opened(tmp_path / "good.pt") as runner:
+        assert runner.run(batch(x=np.ones((2, 3), np.float32)))
 
 
 def test_torchscript_is_read_as_torch_reads_it(tmp_path):

@@ -149,7 +149,7 @@ def _suspicious(value: Any, key: str = "", free: Collection[str] = FREE_TEXT) ->
 def _harmless(text: str, key: str) -> bool:
     if key in ("target", "as_operator"):
         known = OPERATORS.fullmatch(text) is not None
-        return known and not scripts.FORBIDDEN.fullmatch((text.split(".") + [""] * 4)[3])
+        return known and not scripts.forbidden((text.split(".") + [""] * 4)[3])
     if key == "default_factory_module":
         return text in FACTORIES
     if key in ("expr_str", "guards_code"):
