@@ -798,6 +798,25 @@ class Sparse(nn.Module):
         return torch.mm(x.to_sparse(), torch.ones(3, 3))
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(rb"\(K\nt\(K\x01t", b"(K\1t(K\1t"), (rb"RtRK\x00t", b"RtRK\1t")],
+    ids=["one scale for ten rows", "scales of another axis"],
+)
+def test_quantized_torchscript_has_a_scale_for_each_channel(tmp_path, old, new):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(torch.ao.nn.quantized.Embedding(10, 4)).save(tmp_path / "good.pt")
+    with opened(tmp_path / "good.pt") as runner:
+        assert runner.run(batch(indices=np.zeros((2, 3), np.int64)))
+    with zipfile.ZipFile(tmp_path / "good.pt") as archive:
+        content, count = re.subn(old, new, archive.read("good/data.pkl"), flags=re.DOTALL)
+    assert count
+    bad = tampered(tmp_path / "good.pt", tmp_path / "bad.pt", "data.pkl", content)
+    with pytest.raises(ModelError, match="other scales than channels"), opened(bad):
+        pass
+
+
 def test_torchscript_may_compute_with_sparse_tensors(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -24,7 +24,7 @@ PARTS = re.compile(r"_?indices|_values|(?:crow|ccol|row|col)_indices|_coalesced_
 Values, attributes and keys of a model are called so too."""
 
 NAMESPACES = {"aten", "prim", "prims", "quantized", "_quantized", "mkldnn", "mkldnn_prepacked", "onednn", "torchvision"}
-CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|sparse|xnnpack)\b)\w+(?:\.\w+)?")
+CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|xnnpack)\b)\w+(?:\.\w+)?")
 """Compiled classes beside those that hold the weights of quantised layers; some open files and sockets."""
 
 OWN = re.compile(r"__torch__(?:\.\w+)+")
@@ -164,11 +164,18 @@ class _Object:
 class _Tensor(_Object):
     """A part of a record, by where it begins and by its sizes and steps."""
 
-    def __init__(self, count: int, offset: int, sizes: Sequence[int], strides: Sequence[int], *_: object) -> None:
+    def __init__(self, count: int, offset: int, sizes: Sequence[int], strides: Sequence[int], *more: object) -> None:
         last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         if min((offset, *sizes, *strides)) < 0 or (0 not in sizes and last >= count):
             raise ValueError("a tensor that reaches beyond its record")
         super().__init__()
+        self.sizes = tuple(sizes)
+        match more:
+            # A scale and a zero for each channel, which torch does not count.
+            case ((_, _Tensor() as scales, _Tensor() as zeros, int(axis)), *_) if not (
+                0 <= axis < len(sizes) and scales.sizes == zeros.sizes == (sizes[axis],)
+            ):
+                raise ValueError("a quantised tensor with other scales than channels")
 
 
 def _objects(value: Any) -> Iterator[_Object]:
