@@ -279,6 +279,13 @@ ONE = {"dataframe_records": [{"a": 1.0}]}
         ([exchange({"inputs": [tensor("a", "BOOL", "false")]}, [1.0])], "what BOOL does not"),
         ([exchange(ONE, {"outputs": [tensor("y", "FP64", 9.0), tensor("y", "FP64", 1.0)]})], "two called 'y'"),
         ([exchange(ONE, [2**53 + 1]), exchange(ONE, [0.5])], "beyond 2^53 beside fractions"),
+        ([json.dumps({"request": ONE, "response": [1.0], "response_body": [7.0]})], "'response' and 'response_body'"),
+        ([json.dumps({"request": ONE, "input": ONE, "response": [1.0]})], "'request' and 'input'"),
+        ([json.dumps({"request": ONE, "response": [1.0], "status": 200, "status_code": 500})], "both 'status' and"),
+        ([event("request", ONE)[:-1] + ', "response": [7.0]}', event("response", [1.0])], "'response' and 'data'"),
+        ([exchange({**ONE, "instances": [{"a": 9.0}]}, [1.0])], "'dataframe_records' and 'instances'"),
+        ([exchange({"dataframe_split": {"columns": ["a", "a"], "data": [[9.0, 1.0]]}}, [1.0])], "names something twice"),
+        ([exchange(ONE, {"outputs": [tensor("output", "FP64", 1.0)], "predictions": [7.0]})], "both 'outputs' and"),
     ],
 )
 def test_traffic_that_can_be_read_in_two_ways(tmp_path, lines, told):
