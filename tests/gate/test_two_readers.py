@@ -13,6 +13,7 @@ import struct
 import zipfile
 from pathlib import Path
 
+import lightgbm
 import numpy as np
 import onnx
 import openvino as ov
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 import skops.io
 import torch
+import xgboost
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LogisticRegression
 
@@ -35,7 +37,7 @@ from likewise.models.environments.place import Place
 from likewise.models.onnx import describe
 from likewise.models.sklearn.open import read as read_estimator
 from likewise.models.torch.load import load as load_network
-from likewise.registry import adapter, open_source
+from likewise.registry import adapter, describe_model, open_model, open_source
 from likewise.report import load as load_report
 from likewise.report import render
 from likewise.tasks.fleet import find, require_stems
@@ -133,6 +135,24 @@ def graph(node="Identity", functions=(), initializers=()):
     made = helper.make_graph(nodes, "g", values[:1], values[1:], list(initializers))
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     return helper.make_model(made, opset_imports=opsets, functions=list(functions), ir_version=8)
+
+
+def test_a_booster_that_says_a_thing_twice(tmp_path):
+    rows, labels = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    xgboost.train({"max_depth": 1}, xgboost.DMatrix(rows, labels), 1).save_model(tmp_path / "good.json")
+    document = (tmp_path / "good.json").read_text()
+    (tmp_path / "bad.json").write_text(document.replace('"base_score":', '"base_score":"[9E-1]","base_score":', 1))
+    few = {"objective": "binary", "min_data_in_leaf": 1, "verbosity": -1}
+    lightgbm.train(few, lightgbm.Dataset(rows, labels), 2).save_model(tmp_path / "good.lgb")
+    text = (tmp_path / "good.lgb").read_text()
+    (tmp_path / "bad.lgb").write_text(text.replace("num_class=1\n", "num_class=3\nnum_class=1\n"))
+    (tmp_path / "more.lgb").write_text(f"{text}\nTree=0\nnum_leaves=1\nleaf_value=9\n")
+    for name in ("good.json", "good.lgb"):
+        with open_model(describe_model(tmp_path / name)):
+            pass
+    for name, told in (("bad.json", "twice"), ("bad.lgb", "'num_class' twice"), ("more.lgb", "behind its last")):
+        with pytest.raises(ModelError, match=told), open_model(describe_model(tmp_path / name)):
+            pass
 
 
 @pytest.mark.parametrize("form", ["a file", "bytes", "a graph"])
