@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import struct
 import zipfile
 from pathlib import Path
@@ -200,6 +201,33 @@ def test_a_weight_that_has_two_values(where):
         plain.graph.node.append(helper.make_node("If", ["c"], ["d"], then_branch=inner, else_branch=inner))
     with pytest.raises(ModelError, match="gives the weight 'W' two values"):
         describe.read(plain)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (r'(offset="0")', r'\1 offset="4"', "duplicate attribute"),
+        (r'(<layer id="1".*?</layer>)', r"\1\1", "two layers have the id '1'"),
+        (r"(<net .*</net>)", r"\1\1", "junk after document element"),
+        (r"(<net )", r'<!DOCTYPE net [<!ENTITY e "x">]>\1', "declares what its text stands for"),
+    ],
+)
+def test_a_graph_of_openvino_that_can_be_read_in_two_ways(tmp_path, old, new, told):
+    proto = graph("Add", initializers=[numpy_helper.from_array(np.ones(3, np.float32), "w")])
+    ov.save_model(ov.convert_model(_file(tmp_path, proto)), tmp_path / "good.xml", compress_to_fp16=False)
+    with open_model(describe_model(tmp_path / "good.xml")):
+        pass
+    text, count = re.subn(old, new, (tmp_path / "good.xml").read_text(), count=1, flags=re.DOTALL)
+    assert count
+    (tmp_path / "bad.xml").write_text(text)
+    (tmp_path / "bad.bin").write_bytes((tmp_path / "good.bin").read_bytes())
+    with pytest.raises(ModelError, match=told), open_model(describe_model(tmp_path / "bad.xml")):
+        pass
+
+
+def _file(folder, proto):
+    onnx.save(proto, folder / "model.onnx")
+    return folder / "model.onnx"
 
 
 def test_weights_of_openvino_that_lie_elsewhere(tmp_path):
