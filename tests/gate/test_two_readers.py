@@ -332,7 +332,10 @@ ONE = {"dataframe_records": [{"a": 1.0}]}
         ([json.dumps({"request": ONE, "response": [1.0], "status": 200, "status_code": 500})], "both 'status' and"),
         ([event("request", ONE)[:-1] + ', "response": [7.0]}', event("response", [1.0])], "'response' and 'data'"),
         ([exchange({**ONE, "instances": [{"a": 9.0}]}, [1.0])], "'dataframe_records' and 'instances'"),
-        ([exchange({"dataframe_split": {"columns": ["a", "a"], "data": [[9.0, 1.0]]}}, [1.0])], "names something twice"),
+        (
+            [exchange({"dataframe_split": {"columns": ["a", "a"], "data": [[9.0, 1.0]]}}, [1.0])],
+            "names something twice",
+        ),
         ([exchange(ONE, {"outputs": [tensor("output", "FP64", 1.0)], "predictions": [7.0]})], "both 'outputs' and"),
     ],
 )
