@@ -79,10 +79,10 @@ def _called(tree: ast.Module) -> Iterator[str]:
             case ast.Attribute():
                 yield from CLASSES.findall(ast.unparse(node))
             case (
-                ast.Call(func=ast.Attribute(attr=name))
-                | ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(name))])
-            ) if PARTS.fullmatch(name):
-                yield f"aten::{name}"
+                ast.Call(func=ast.Attribute(attr=asked))
+                | ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(asked))])
+            ) if PARTS.fullmatch(asked):
+                yield f"aten::{asked}"
             case ast.Call(func=ast.Name(id=cast), args=[kind, *_]) if cast in CASTS:
                 yield from (f"{cast} to {own}" for own in OWN.findall(ast.unparse(kind)))
         for name in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "value", None)):
