@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 import data_only
 import likewise
+from likewise.cli.commands.fleet import _stored
 from planting import FLOAT, codes, expect, identity
 
 
@@ -389,6 +390,8 @@ class TestAPipeIsNoFile:
         with pytest.raises(likewise.LikewiseError, match="onnx is a pipe"):
             likewise.quantize(pipes / "m.onnx", pipes / "q.onnx")
         expect(data_only.check(same, also, "/dev/zero"), "INCONCLUSIVE", "/dev/zero is a device")
+        with pytest.raises(likewise.LikewiseError, match="is a pipe"), _stored(str(pipes / "r.json"), ["gate"]):
+            pass
 
     def test_a_report_is_not_waited_with_for_a_reader(self, pipes):
         with pytest.warns(UserWarning, match="the report was not written to"):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import struct
 import zipfile
 from pathlib import Path
 
+import lightgbm
 import numpy as np
 import onnx
 import openvino as ov
@@ -22,6 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 import skops.io
 import torch
+import xgboost
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.linear_model import LogisticRegression
 
@@ -35,7 +38,7 @@ from likewise.models.environments.place import Place
 from likewise.models.onnx import describe
 from likewise.models.sklearn.open import read as read_estimator
 from likewise.models.torch.load import load as load_network
-from likewise.registry import adapter, open_source
+from likewise.registry import adapter, describe_model, open_model, open_source
 from likewise.report import load as load_report
 from likewise.report import render
 from likewise.tasks.fleet import find, require_stems
@@ -135,6 +138,24 @@ def graph(node="Identity", functions=(), initializers=()):
     return helper.make_model(made, opset_imports=opsets, functions=list(functions), ir_version=8)
 
 
+def test_a_booster_that_says_a_thing_twice(tmp_path):
+    rows, labels = np.arange(40.0).reshape(20, 2), np.arange(20) % 2
+    xgboost.train({"max_depth": 1}, xgboost.DMatrix(rows, labels), 1).save_model(tmp_path / "good.json")
+    document = (tmp_path / "good.json").read_text()
+    (tmp_path / "bad.json").write_text(document.replace('"base_score":', '"base_score":"[9E-1]","base_score":', 1))
+    few = {"objective": "binary", "min_data_in_leaf": 1, "verbosity": -1}
+    lightgbm.train(few, lightgbm.Dataset(rows, labels), 2).save_model(tmp_path / "good.lgb")
+    text = (tmp_path / "good.lgb").read_text()
+    (tmp_path / "bad.lgb").write_text(text.replace("num_class=1\n", "num_class=3\nnum_class=1\n"))
+    (tmp_path / "more.lgb").write_text(f"{text}\nTree=0\nnum_leaves=1\nleaf_value=9\n")
+    for name in ("good.json", "good.lgb"):
+        with open_model(describe_model(tmp_path / name)):
+            pass
+    for name, told in (("bad.json", "twice"), ("bad.lgb", "'num_class' twice"), ("more.lgb", "behind its last")):
+        with pytest.raises(ModelError, match=told), open_model(describe_model(tmp_path / name)):
+            pass
+
+
 @pytest.mark.parametrize("form", ["a file", "bytes", "a graph"])
 def test_a_graph_that_the_runtime_takes_for_another_format(tmp_path, form):
     """Of 68 MB with a second graph where these four bytes say, one passed that does not as ONNX."""
@@ -180,6 +201,33 @@ def test_a_weight_that_has_two_values(where):
         plain.graph.node.append(helper.make_node("If", ["c"], ["d"], then_branch=inner, else_branch=inner))
     with pytest.raises(ModelError, match="gives the weight 'W' two values"):
         describe.read(plain)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (r'(offset="0")', r'\1 offset="4"', "duplicate attribute"),
+        (r'(<layer id="1".*?</layer>)', r"\1\1", "two layers have the id '1'"),
+        (r"(<net .*</net>)", r"\1\1", "junk after document element"),
+        (r"(<net )", r'<!DOCTYPE net [<!ENTITY e "x">]>\1', "declares what its text stands for"),
+    ],
+)
+def test_a_graph_of_openvino_that_can_be_read_in_two_ways(tmp_path, old, new, told):
+    proto = graph("Add", initializers=[numpy_helper.from_array(np.ones(3, np.float32), "w")])
+    ov.save_model(ov.convert_model(_file(tmp_path, proto)), tmp_path / "good.xml", compress_to_fp16=False)
+    with open_model(describe_model(tmp_path / "good.xml")):
+        pass
+    text, count = re.subn(old, new, (tmp_path / "good.xml").read_text(), count=1, flags=re.DOTALL)
+    assert count
+    (tmp_path / "bad.xml").write_text(text)
+    (tmp_path / "bad.bin").write_bytes((tmp_path / "good.bin").read_bytes())
+    with pytest.raises(ModelError, match=told), open_model(describe_model(tmp_path / "bad.xml")):
+        pass
+
+
+def _file(folder, proto):
+    onnx.save(proto, folder / "model.onnx")
+    return folder / "model.onnx"
 
 
 def test_weights_of_openvino_that_lie_elsewhere(tmp_path):
@@ -279,6 +327,16 @@ ONE = {"dataframe_records": [{"a": 1.0}]}
         ([exchange({"inputs": [tensor("a", "BOOL", "false")]}, [1.0])], "what BOOL does not"),
         ([exchange(ONE, {"outputs": [tensor("y", "FP64", 9.0), tensor("y", "FP64", 1.0)]})], "two called 'y'"),
         ([exchange(ONE, [2**53 + 1]), exchange(ONE, [0.5])], "beyond 2^53 beside fractions"),
+        ([json.dumps({"request": ONE, "response": [1.0], "response_body": [7.0]})], "'response' and 'response_body'"),
+        ([json.dumps({"request": ONE, "input": ONE, "response": [1.0]})], "'request' and 'input'"),
+        ([json.dumps({"request": ONE, "response": [1.0], "status": 200, "status_code": 500})], "both 'status' and"),
+        ([event("request", ONE)[:-1] + ', "response": [7.0]}', event("response", [1.0])], "'response' and 'data'"),
+        ([exchange({**ONE, "instances": [{"a": 9.0}]}, [1.0])], "'dataframe_records' and 'instances'"),
+        (
+            [exchange({"dataframe_split": {"columns": ["a", "a"], "data": [[9.0, 1.0]]}}, [1.0])],
+            "names something twice",
+        ),
+        ([exchange(ONE, {"outputs": [tensor("output", "FP64", 1.0)], "predictions": [7.0]})], "both 'outputs' and"),
     ],
 )
 def test_traffic_that_can_be_read_in_two_ways(tmp_path, lines, told):

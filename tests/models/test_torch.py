@@ -771,6 +771,9 @@ def test_torchscript_does_not_write_files(tmp_path, place):
         ('torch.segment_reduce(x, "sum", lengths=x, unsafe=True)', "aten::segment_reduce"),
         ("torch._convert_indices_from_csr_to_coo(x, x)", "aten::_convert_indices_from_csr_to_coo"),
         ('getattr(torch, "from_" "file")("x", True, 4)', "aten::from_file"),
+        ("torch.fill_(torch._indices(torch.to_sparse(x)), 99999999)", "aten::_indices"),
+        ("torch.fill_(torch.to_sparse_csr(x).crow_indices(), 99999999)", "aten::crow_indices"),
+        ('getattr(torch.to_sparse_csr(x), "col_indices")()', "aten::col_indices"),
         ("annotate(__torch__.torch.classes.dist_c10d.Store, x)", "classes.dist_c10d.Store"),
     ],
 )
@@ -778,6 +781,48 @@ def test_torchscript_uses_nothing_but_mathematics(tmp_path, code, said):
     path = written_torchscript(tmp_path, "forward", code)
     with pytest.raises(UntrustedModelError, match=re.escape(said)), opened(path):
         pass
+
+
+class Sparse(nn.Module):
+    """Computes with sparse tensors, and has values, keys and an attribute that are called like their parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("row_indices", torch.tensor([0]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        values, indices = torch.topk(x, 2)
+        parts = {"indices": indices[self.row_indices], "values": values}
+        for part in parts.values():
+            x = x + part.sum()
+        return torch.mm(x.to_sparse(), torch.ones(3, 3))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(rb"\(K\nt\(K\x01t", b"(K\1t(K\1t"), (rb"RtRK\x00t", b"RtRK\1t")],
+    ids=["one scale for ten rows", "scales of another axis"],
+)
+def test_quantized_torchscript_has_a_scale_for_each_channel(tmp_path, old, new):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(torch.ao.nn.quantized.Embedding(10, 4)).save(tmp_path / "good.pt")
+    with opened(tmp_path / "good.pt") as runner:
+        assert runner.run(batch(indices=np.zeros((2, 3), np.int64)))
+    with zipfile.ZipFile(tmp_path / "good.pt") as archive:
+        content, count = re.subn(old, new, archive.read("good/data.pkl"), flags=re.DOTALL)
+    assert count
+    bad = tampered(tmp_path / "good.pt", tmp_path / "bad.pt", "data.pkl", content)
+    with pytest.raises(ModelError, match="other scales than channels"), opened(bad):
+        pass
+
+
+def test_torchscript_may_compute_with_sparse_tensors(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        torch.jit.script(Sparse()).save(tmp_path / "good.pt")
+    with opened(tmp_path / "good.pt") as runner:
+        assert runner.run(batch(x=np.ones((2, 3), np.float32)))
 
 
 def test_torchscript_is_read_as_torch_reads_it(tmp_path):
@@ -1010,6 +1055,7 @@ def test_a_program_prints_nothing_of_the_process(program, tmp_path):
     [
         {"default_factory_module": "antigravity", "default_factory_name": "x", "dict_context": []},
         json.dumps({"__enum__": True, "fqn": "antigravity", "name": "x"}),
+        json.dumps([{"metadata": {"__enum__": "x", "fqn": "antigravity", "name": "x"}}]),
     ],
 )
 def test_a_program_imports_no_module(program, tmp_path, context):
@@ -1025,6 +1071,57 @@ def test_a_program_imports_no_module(program, tmp_path, context):
     with pytest.raises(UntrustedModelError, match="in_spec"), opened(bad):
         pass
     assert "antigravity" not in sys.modules
+
+
+def in_guards(model, run):
+    model["guards_code"] = [f"1 == b'\"+str({run})+\"'"]
+
+
+def in_a_constant(model, run):
+    """What the program takes beside its input is called like it, and holds the end of a text and of a function."""
+    held = {"as_string": f"a' #\n)\n{run}\ndef more():\n  (0, '"}
+    model["graph_module"]["graph"]["inputs"].append(held)
+    constant = {"constant_input": {"name": "y", "value": {"as_string": "x"}}}
+    model["graph_module"]["signature"]["input_specs"].append(constant)
+    signature = model["graph_module"]["module_call_graph"][0]["signature"]
+    spec = json.loads(signature["in_spec"])
+    leaves = spec[1]["children_spec"][0]["children_spec"]
+    leaves.append(leaves[0])
+    signature["in_spec"] = json.dumps(spec)
+    signature["forward_arg_names"].append("y")
+
+
+@pytest.mark.parametrize(
+    ("hide", "examples", "told"),
+    [
+        (in_guards, lambda run: None, "none of it was run: guards_code"),
+        (in_a_constant, lambda run: ((torch.zeros(2, 4), "x"), {}), "none of it was run: as_string"),
+        (lambda model, run: None, lambda run: (({f'"+str({run})+"': torch.zeros(2, 4)},), {}), "other than one tensor"),
+    ],
+    ids=["guards", "a constant", "an example"],
+)
+def test_no_source_is_written_from_the_text_of_a_program(zoo, program, tmp_path, hide, examples, told):
+    """torch writes the source of a function that holds inputs against what the file says of them."""
+    torch.export.save(program, tmp_path / "model.pt2")
+    with zipfile.ZipFile(tmp_path / "model.pt2") as archive:
+        model = json.loads(archive.read("model/models/model.json"))
+    run = f'__import__("pathlib").Path("{tmp_path / "ran"}").touch()'
+    hide(model, run)
+    bad = tampered(tmp_path / "model.pt2", tmp_path / "bad.pt2", "models/model.json", json.dumps(model))
+    if (captured := examples(run)) is not None:
+        torch.save(captured, tmp_path / "sample.pt")
+        bad = tampered(bad, tmp_path / "worse.pt2", "sample_inputs/model.pt", (tmp_path / "sample.pt").read_bytes())
+    with pytest.raises(ModelError, match=told), opened(bad) as runner:
+        runner.run(batch(**zoo("perceptron")[1]))
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["__getattr__", "add.__class__"])
+def test_a_program_hands_on_operators_and_nothing_beside_them(program, tmp_path, name):
+    handed = {"as_operator": f"torch.ops.aten.{name}"}, {"as_string": "from_file"}
+    bad = with_node(program, tmp_path, calling("wrap_with_set_grad_enabled", {"as_bool": True}, *handed))
+    with pytest.raises(UntrustedModelError, match=rf"as_operator 'torch\.ops\.aten\.{name}'"), opened(bad):
+        pass
 
 
 class Layers(nn.Module):

@@ -17,6 +17,7 @@ from likewise.data.files import named_once
 from likewise.errors import DataError
 
 ASKED, ANSWERED = ("request", "request_body", "input"), ("response", "response_body", "output")
+STATUS = ("status", "status_code")
 TIMES = ("time", "timestamp", "datetime", "date", "@timestamp")
 BODIES = ("inputs", "dataframe_split", "dataframe_records", "instances")
 """One of these is in every body of a request."""
@@ -64,6 +65,7 @@ def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], i
     asked: dict[str, tuple[int, Mapping[str, Any], str | None]] = {}
     answered: dict[str, Any] = {}
     for line, entry in _lines(path):
+        _require_one_reading(path, line, entry)
         event = _event(entry)
         if event is not None:
             name, is_request, body = event
@@ -80,7 +82,7 @@ def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], i
         if request is None:
             raise DataError(f"{path}, line {line}: there is no request in it", remedy=f"One of: {', '.join(ASKED)}")
         asked[f"line {line}"] = line, request, _time(entry)
-        status = entry.get("status", entry.get("status_code", 200))
+        status = next((entry[name] for name in STATUS if name in entry), 200)
         response = next((_decoded(entry[name]) for name in ANSWERED if name in entry), None)
         if response is not None and status == 200:
             answered[f"line {line}"] = response
@@ -100,6 +102,15 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not isinstance(entry, dict):
                 raise DataError(f"{path}, line {number} is not an object", remedy="A line has a request and a response")
             yield number, entry
+
+
+def _require_one_reading(path: str, line: int, entry: Mapping[str, Any]) -> None:
+    """A line has one request, one response and one status, whatever they are called, or it is an event by itself."""
+    event = ("data",) if _event(entry) is not None else ()
+    for names in ((*ASKED, *event), (*ANSWERED, *event), STATUS):
+        if len(named := [name for name in names if name in entry]) > 1:
+            told = f"{path}, line {line} has both {named[0]!r} and {named[1]!r}"
+            raise DataError(told, remedy="Keep one of the two: which of them was meant cannot be told")
 
 
 def _event(entry: Mapping[str, Any]) -> tuple[str, bool, Any] | None:
@@ -133,8 +144,11 @@ def rows_of(exchange: Exchange) -> tuple[int, dict[str, Any]]:
 
     body, where = exchange.request, f"the request in line {exchange.line}"
     try:
+        if len(held := [name for name in BODIES if name in body]) > 1:
+            raise ValueError(f"it has both {held[0]!r} and {held[1]!r}")
         if "dataframe_split" in body:
             names = [str(name) for name in body["dataframe_split"]["columns"]]
+            named_once([(name, None) for name in names])
             rows = [dict(zip(names, row, strict=True)) for row in body["dataframe_split"]["data"]]
             return len(rows), {name: [row[name] for row in rows] for name in names}
         if "dataframe_records" in body or "instances" in body:

@@ -121,6 +121,8 @@ def _joined(name: str, parts: Sequence[Array], path: str) -> Array:
 def _outputs(response: Any, tally: Tally) -> dict[str, Array]:
     """Of either protocol: tensors by name, or predictions."""
     if isinstance(response, Mapping) and isinstance(response.get("outputs"), list):
+        if "predictions" in response:
+            raise EndpointError("it answers both 'outputs' and 'predictions'")
         return OpenInference().outputs(response, b"", tally)
     wrapped = isinstance(response, Mapping) and "predictions" in response
     return outputs_of(response["predictions"] if wrapped else response, tally)

@@ -125,6 +125,14 @@ class LightgbmAdapter(boosters.BoosterAdapter):
         whole = b"\nend of trees" in content and (b"\nparameters:" in content) == (b"\nend of parameters" in content)
         if not whole:
             return "it ends early"
+        trees, _, rest = content.partition(b"\nend of trees")
+        # Readers do not agree on which of two lines of one name counts, or on trees behind the last.
+        for section in trees.replace(b"\r", b"").split(b"\n\n"):
+            names = [line.partition(b"=")[0] for line in section.splitlines()]
+            if twice := next((name for name in names if names.count(name) > 1), b""):
+                return f"it says {twice[:40].decode(errors='replace')!r} twice in one place"
+        if b"\nTree=" in rest:
+            return "it has a tree behind its last"
         # It looks for the value of a parameter where its line may have ended.
         told = content.partition(b"\nparameters:")[2].partition(b"\nend of parameters")[0].splitlines()
         odd = next((line for line in told if line and not PARAMETER.fullmatch(line)), b"")

@@ -120,6 +120,8 @@ def _read(model: Model, core: Any) -> Any:
             if weights.is_file() and folder not in weights.resolve().parents:
                 told = f"{target} keeps its weights in {weights}, a link that leads out of its folder"
                 raise ModelError(told, remedy="Copy the weights beside the .xml")
+            if str(target).lower().endswith(".xml"):
+                _require_one_reading(Path(target))
             return core.read_model(str(target))
         content = target if isinstance(target, bytes) else target.SerializeToString()
         return core.read_model(content, b"")
@@ -127,6 +129,37 @@ def _read(model: Model, core: Any) -> Any:
         raise ModelError(
             f"OpenVINO cannot read {model.name}: {_reason(error)}", remedy="Give an .xml beside its .bin, or an .onnx"
         ) from error
+
+
+def _require_one_reading(path: Path) -> None:
+    """OpenVINO takes the first of what others refuse: an attribute or a layer given twice, a second graph behind it."""
+    from xml.parsers import expat
+
+    layers: list[set[str]] = []
+    parser = expat.ParserCreate()
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if name == "layers":
+            layers.append(set())
+        elif name == "layer" and layers:
+            if (number := attributes.get("id", "")) in layers[-1]:
+                raise ValueError(f"two layers have the id {number!r}")
+            layers[-1].add(number)
+
+    def end(name: str) -> None:
+        if name == "layers":
+            layers.pop()
+
+    def declared(*_: object) -> None:
+        raise ValueError("it declares what its text stands for")
+
+    parser.StartElementHandler, parser.EndElementHandler, parser.StartDoctypeDeclHandler = start, end, declared
+    try:
+        with path.open("rb") as file:
+            parser.ParseFile(file)
+    except (expat.ExpatError, ValueError) as error:
+        told = f"{path} is no graph that everybody would read alike: {one_line(error)}"
+        raise ModelError(told, remedy="Convert it again with this version of OpenVINO") from error
 
 
 def _with_meaning(

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import ExportRequest, Kind, Model, OutputSpec, Runner
 from likewise.contracts.values import dataclass
+from likewise.data.files import named_once
 from likewise.errors import ModelError, UsageError, extra, one_line
 from likewise.models import boosters
 from likewise.models.boosters import BoosterRunner, classifier_outputs, output
@@ -204,7 +205,7 @@ class XgboostAdapter(boosters.BoosterAdapter):
 
         if JSON.match(content):
             # XGBoost's own parser reads beyond what is damaged, and takes the process with it.
-            json.loads(content)
+            json.loads(content, object_pairs_hook=named_once)
         booster = xgboost.Booster(model_file=bytearray(content))
         saved_by = json.loads(booster.attr("scikit_learn") or "{}").get("_estimator_type")
         wrappers = {"classifier": "XGBClassifier", "regressor": "XGBRegressor", "ranker": "XGBRanker"}

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from likewise.cli import options
-from likewise.errors import DataError, UsageError
+from likewise.errors import DataError, UsageError, require_file
 
 
 @click.command(short_help="Hundreds of gates in one run.")
@@ -122,10 +122,12 @@ def _stored(path: str | None, gates: Iterable[str]) -> Iterator[dict[str, Path]]
     if path is None:
         yield {}
         return
+    from likewise.data.files import named_once
     from likewise.tasks.fleet import stem
 
+    require_file(path, UsageError)
     try:
-        stored = json.loads(Path(path).read_bytes())
+        stored = json.loads(Path(path).read_bytes(), object_pairs_hook=named_once)
         found = {name: stored["gates"][name] for name in gates if name in stored["gates"]}
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}", remedy="Name the fleet.json of a run") from error

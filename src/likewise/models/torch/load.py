@@ -15,7 +15,7 @@ import os
 import pickle
 import re
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,7 +29,8 @@ NAME = re.compile(r"[\w.\-/ ]*")
 """What a name in the file may look like: it may end up in generated source, where nothing of this can call anything."""
 
 OPERATORS = re.compile(
-    r"torch\.ops\.(aten|prims|prim|quantized|quantized_decomposed|onnx|torchvision)\.\w+(\.\w+)?"
+    r"torch\.ops\.(aten|prims|prim|quantized|quantized_decomposed|onnx|torchvision)"
+    r"\.((?!__)\w+|__i?(and|or|xor|lshift|rshift)__)(\.(?!__)\w+)?"
     r"|torch\.ops\.higher_order\.(cond|while_loop|map_impl|scan|associative_scan|flex_attention|out_dtype|strict_mode"
     r"|invoke_subgraph|hints_wrapper|with_effects|wrap_with_autocast|wrap_with_set_grad_enabled|auto_functionalized(_v2)?)"
     r"|_operator\.(getitem|add|mul|sub|truediv|floordiv|mod|pow|neg|abs|ge|le|gt|lt|eq|ne|and_|or_|not_|lshift|rshift)"
@@ -42,7 +43,9 @@ ENUM = "__enum__"
 """Modules of what makes missing values of a dict, and the mark of an enum: torch imports what a file names there."""
 
 FREE_TEXT = {"metadata", "as_string", "as_strings", "torch_version"}
-"""Entries that are only ever text: stack traces, constants of operators."""
+TAKEN = ("inputs", "value")
+"""Entries that are only ever text: stack traces, constants of operators. Not what the program itself takes: of such a
+text torch writes source that holds its inputs against it."""
 
 SIZES = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.BinOp, ast.operator, ast.UnaryOp, ast.unaryop, ast.Compare,
@@ -129,16 +132,16 @@ def _not_a_program(path: str) -> ModelError:
     )
 
 
-def _suspicious(value: Any, key: str = "") -> Iterator[str]:
+def _suspicious(value: Any, key: str = "", free: Collection[str] = FREE_TEXT) -> Iterator[str]:
     if isinstance(value, dict):
         for name, entry in value.items():
             # The sizes that an axis may have, under names such as `2*s0`.
             yield from _suspicious(name, "expr_str" if key == "range_constraints" else "name")
-            if name not in FREE_TEXT:
-                yield from _suspicious(entry, name)
+            if name not in free or key in TAKEN:
+                yield from _suspicious(entry, name, free)
     elif isinstance(value, list):
         for entry in value:
-            yield from _suspicious(entry, key)
+            yield from _suspicious(entry, key, free)
     elif isinstance(value, str) and not _harmless(value, key):
         yield f"{key} {value[:80]!r}"
 
@@ -146,7 +149,7 @@ def _suspicious(value: Any, key: str = "") -> Iterator[str]:
 def _harmless(text: str, key: str) -> bool:
     if key in ("target", "as_operator"):
         known = OPERATORS.fullmatch(text) is not None
-        return known and not scripts.FORBIDDEN.fullmatch((text.split(".") + [""] * 4)[3])
+        return known and not scripts.forbidden((text.split(".") + [""] * 4)[3])
     if key == "default_factory_module":
         return text in FACTORIES
     if key in ("expr_str", "guards_code"):
@@ -158,7 +161,7 @@ def _harmless(text: str, key: str) -> bool:
 
 def _harmless_json(text: str) -> bool:
     try:
-        return not any(_suspicious(json.loads(text), "context"))
+        return not any(_suspicious(json.loads(text), "context", free=()))
     except ValueError:
         return False
 
@@ -168,13 +171,13 @@ def _arithmetic(text: str) -> bool:
         tree = ast.parse(text, mode="eval")
     except (SyntaxError, ValueError):
         return False
-    return all(isinstance(node, SIZES) and _plain(node) for node in ast.walk(tree))
+    return "#" not in text and all(isinstance(node, SIZES) and _plain(node) for node in ast.walk(tree))
 
 
 def _plain(node: ast.AST) -> bool:
     match node:
-        case ast.Constant(value=str(text)):
-            return NAME.fullmatch(text) is not None
+        case ast.Constant(value=value):  # bytes have quotes that would end those around them
+            return NAME.fullmatch(value) is not None if isinstance(value, str) else isinstance(value, int | float)
         case ast.Attribute(attr=attribute):
             return attribute in METHODS
         case ast.Call(func=ast.Name(id=name)):
@@ -227,7 +230,7 @@ def _program(path: str, *, trusted: bool) -> Any:
         with quietly(), _only_weights():
             # What the reader of archives refuses, torch.export.load takes for a file of an older form, which zipfile
             # reads: another archive in the same file, perhaps, at which nobody looked.
-            return torch.export.load(path) if trusted else load_pt2(path).exported_programs["model"]
+            program = torch.export.load(path) if trusted else load_pt2(path).exported_programs["model"]
     except pickle.UnpicklingError as error:
         raise _refusal(path, _refused_by(error) or ["a pickled object"]) from error
     except Exception as error:  # a damaged archive breaks in many ways
@@ -235,6 +238,21 @@ def _program(path: str, *, trusted: bool) -> Any:
             f"{path} cannot be loaded as a program of torch.export: {one_line(error)}",
             remedy="Save it again with torch.export.save(program, path), with this version of torch",
         ) from error
+    if not (trusted or _plain_examples(program)):
+        raise ModelError(
+            f"{path} was captured with something other than one tensor for each input",
+            remedy="Capture it with tensors only: wrap the module in one whose forward takes plain tensors",
+        )
+    return program
+
+
+def _plain_examples(program: Any) -> bool:
+    """Are the inputs that a program was captured with tensors by name? Of names within them torch writes source."""
+    import torch
+
+    by_place, by_name = program.example_inputs or ((), {})
+    tensors = (*by_place, *by_name.values())
+    return all(isinstance(value, torch.Tensor) for value in tensors) and all(map(str.isidentifier, by_name))
 
 
 def _script(path: str, *, trusted: bool) -> Any:

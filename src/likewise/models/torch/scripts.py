@@ -19,8 +19,12 @@ FORBIDDEN = re.compile(
 )
 """Operators that read or write files, call other machines, or point into memory without a look at its size."""
 
+PARTS = re.compile(r"_?indices|_values|(?:crow|ccol|row|col)_indices|_coalesced_")
+"""Operators that hand out the memory in which a sparse tensor notes its places: what is written there, torch believes.
+Values, attributes and keys of a model are called so too."""
+
 NAMESPACES = {"aten", "prim", "prims", "quantized", "_quantized", "mkldnn", "mkldnn_prepacked", "onednn", "torchvision"}
-CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|sparse|xnnpack)\b)\w+(?:\.\w+)?")
+CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|xnnpack)\b)\w+(?:\.\w+)?")
 """Compiled classes beside those that hold the weights of quantised layers; some open files and sockets."""
 
 OWN = re.compile(r"__torch__(?:\.\w+)+")
@@ -28,6 +32,11 @@ OWN = re.compile(r"__torch__(?:\.\w+)+")
 
 CASTS = ("unchecked_cast", "uninitialized")
 """What says of a value that it is of another type, which nothing holds against it where that is a class."""
+
+
+def forbidden(operator: str) -> bool:
+    """Has an operator of this name no place in a model?"""
+    return (FORBIDDEN.fullmatch(operator) or PARTS.fullmatch(operator)) is not None
 
 
 def suspicious(path: str) -> set[str]:
@@ -69,6 +78,11 @@ def _called(tree: ast.Module) -> Iterator[str]:
                 yield f"operators of {space}"
             case ast.Attribute():
                 yield from CLASSES.findall(ast.unparse(node))
+            case (
+                ast.Call(func=ast.Attribute(attr=asked))
+                | ast.Call(func=ast.Name(id="getattr"), args=[_, ast.Constant(value=str(asked))])
+            ) if PARTS.fullmatch(asked):
+                yield f"aten::{asked}"
             case ast.Call(func=ast.Name(id=cast), args=[kind, *_]) if cast in CASTS:
                 yield from (f"{cast} to {own}" for own in OWN.findall(ast.unparse(kind)))
         for name in (getattr(node, "attr", None), getattr(node, "id", None), getattr(node, "value", None)):
@@ -150,11 +164,18 @@ class _Object:
 class _Tensor(_Object):
     """A part of a record, by where it begins and by its sizes and steps."""
 
-    def __init__(self, count: int, offset: int, sizes: Sequence[int], strides: Sequence[int], *_: object) -> None:
+    def __init__(self, count: int, offset: int, sizes: Sequence[int], strides: Sequence[int], *more: object) -> None:
         last = offset + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
         if min((offset, *sizes, *strides)) < 0 or (0 not in sizes and last >= count):
             raise ValueError("a tensor that reaches beyond its record")
         super().__init__()
+        self.sizes = tuple(sizes)
+        match more:
+            # A scale and a zero for each channel, which torch does not count.
+            case ((_, _Tensor() as scales, _Tensor() as zeros, int(axis)), *_) if not (
+                0 <= axis < len(sizes) and scales.sizes == zeros.sizes == (sizes[axis],)
+            ):
+                raise ValueError("a quantised tensor with other scales than channels")
 
 
 def _objects(value: Any) -> Iterator[_Object]:
@@ -187,5 +208,5 @@ def operators(module: Any) -> Iterator[str]:
             for node in waiting.pop().nodes():
                 waiting.extend(node.blocks())
                 space, _, name = node.kind().partition("::")
-                if space not in NAMESPACES or FORBIDDEN.fullmatch(name):
+                if space not in NAMESPACES or forbidden(name):
                     yield node.kind()
