@@ -247,3 +247,36 @@ def test_dates_that_are_read_the_other_way_round(written):
     assert report.outcome == "FAIL", report.headline
     assert (report.diagnoses[0].cause, report.diagnoses[0].culprit) == ("preprocessing-differs", "date")
     assert "day and month" in report.diagnoses[0].evidence
+
+
+@pytest.mark.parametrize(("told", "bounds"), [("at most 60", (None, 60.0)), ("at least 45", (45.0, None))])
+def test_numbers_that_a_service_bounds(told, bounds):
+    rows = pd.DataFrame({"price": RANDOM.normal(50, 8, 300).round(1), "size": RANDOM.normal(3, 1, 300)})
+
+    def reference(frame: pd.DataFrame) -> np.ndarray:
+        return (0.3 * frame["price"] - frame["size"] ** 2).to_numpy()
+
+    def candidate(frame: pd.DataFrame) -> np.ndarray:
+        return reference(frame.assign(price=frame["price"].clip(*bounds)))
+
+    report = likewise.check(reference, candidate, rows, edge="off", batch_sizes=(), explain_budget=60)
+    assert (report.diagnoses[0].cause, report.diagnoses[0].culprit) == ("preprocessing-differs", "price")
+    assert told in report.diagnoses[0].evidence
+
+
+def test_inputs_that_are_exchanged_with_a_constant():
+    """A mask by which the numbers are replaced that were to be kept."""
+    constants = {"w": RANDOM.normal(size=(8, 3)).astype(np.float32), "zero": np.float32(0), "low": np.float32(-7)}
+
+    def made(*chosen: str) -> onnx.ModelProto:
+        nodes = [
+            sg.node("MatMul", "x w", "product"),
+            sg.node("Greater", "product zero", "kept"),
+            sg.node("Where", " ".join(["kept", *chosen]), "output"),
+        ]
+        return sg.graph(nodes, constants, inputs={"x": (8,)}, output=("output", ["n", 3]))
+
+    pair = made("product", "low"), made("low", "product")
+    report = likewise.check(*pair, {"x": sg.rows()}, edge="off", batch_sizes=(), explain_budget=60)
+    assert report.diagnoses[0].cause == "wrong-wiring"
+    assert "Where" in report.diagnoses[0].culprit

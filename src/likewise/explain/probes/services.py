@@ -96,10 +96,12 @@ def _limits(case: Case, values: Array) -> Iterator[tuple[str, Array]]:
         return
     good, bad = values[~failing].astype(np.float64), values[failing].astype(np.float64)
     least, most = float(np.nanmin(bad)), float(np.nanmax(bad))
-    for limit in dict.fromkeys((*good[good < least].max(initial=-np.inf, keepdims=True), np.floor(least), least)):
-        yield f"bounded to at most {limit:g}", np.minimum(values, limit).astype(values.dtype)
-    for limit in dict.fromkeys((*good[good > most].min(initial=np.inf, keepdims=True), np.ceil(most), most)):
-        yield f"bounded to at least {limit:g}", np.maximum(values, limit).astype(values.dtype)
+    for limit in dict.fromkeys((float(good[good < least].max(initial=-np.inf)), float(np.floor(least)), least)):
+        if np.isfinite(limit):
+            yield f"bounded to at most {limit:g}", np.minimum(values, limit).astype(values.dtype)
+    for limit in dict.fromkeys((float(good[good > most].min(initial=np.inf)), float(np.ceil(most)), most)):
+        if np.isfinite(limit):
+            yield f"bounded to at least {limit:g}", np.maximum(values, limit).astype(values.dtype)
 
 
 def _ways(values: Array) -> Iterator[tuple[str, Array]]:
