@@ -13,6 +13,10 @@ import small_graphs as sg
 import torch
 from onnx import helper, numpy_helper
 from onnxruntime.transformers.float16 import convert_float_to_float16
+from sklearn.compose import ColumnTransformer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, QuantileTransformer
 from torch import nn
 
 import likewise
@@ -280,3 +284,61 @@ def test_inputs_that_are_exchanged_with_a_constant():
     report = likewise.check(*pair, {"x": sg.rows()}, edge="off", batch_sizes=(), explain_budget=60)
     assert report.diagnoses[0].cause == "wrong-wiring"
     assert "Where" in report.diagnoses[0].culprit
+
+
+def fitted(rows: pd.DataFrame, target: np.ndarray, order: list[str], quantiles: int) -> Pipeline:
+    columns = ColumnTransformer(
+        [
+            ("city", OrdinalEncoder(categories=[order]), ["city"]),
+            ("price", QuantileTransformer(n_quantiles=quantiles), ["price"]),
+            ("size", FunctionTransformer(np.log1p), ["size"]),
+        ]
+    )
+    return Pipeline([("columns", columns), ("model", Ridge())]).fit(rows, target)
+
+
+CITIES = ["Dublin", "Amsterdam", "Copenhagen", "Berlin"]
+SOLD = pd.DataFrame(
+    {
+        "city": RANDOM.choice(CITIES, 400),
+        "price": RANDOM.gamma(3, 20, 400),
+        "size": RANDOM.gamma(2, 2, 400) + 0.01,
+    }
+)
+BOUGHT = SOLD["city"].map(CITIES.index) * 2.0 + np.log(SOLD["price"]) - np.log1p(SOLD["size"])
+
+
+@pytest.mark.parametrize(
+    ("order", "quantiles", "part"),
+    [(sorted(CITIES), 100, "columns.city"), (CITIES, 6, "columns.price")],
+    ids=["categories", "quantiles"],
+)
+def test_two_pipelines_of_which_one_has_a_part_fitted_otherwise(order, quantiles, part):
+    reference, candidate = fitted(SOLD, BOUGHT, CITIES, 100), fitted(SOLD, BOUGHT, CITIES, 100)
+    name = part.rpartition(".")[2]
+    other = fitted(SOLD, BOUGHT, order, quantiles)["columns"].named_transformers_[name]
+    steps = candidate["columns"].transformers_
+    candidate["columns"].transformers_ = [(n, other if n == name else t, c) for n, t, c in steps]
+    report = likewise.check(reference, candidate, SOLD, edge="off", batch_sizes=(), explain_budget=60)
+    best = report.diagnoses[0]
+    assert best.cause == "preprocessing-differs"
+    assert best.culprit.startswith(part)
+    assert best.explained_share == 1.0
+
+
+def test_two_pipelines_of_which_one_was_trained_otherwise():
+    reference, candidate = fitted(SOLD, BOUGHT, CITIES, 100), fitted(SOLD, BOUGHT, CITIES, 100)
+    candidate["model"].coef_ = candidate["model"].coef_ + np.array([0.0, 0.3, 0.0])
+    report = likewise.check(reference, candidate, SOLD, edge="off", batch_sizes=(), explain_budget=60)
+    assert (report.diagnoses[0].cause, report.diagnoses[0].culprit) == ("stale-weights", "model (coef_)")
+
+
+def test_a_function_that_is_taken_for_another():
+    reference = fitted(SOLD, BOUGHT, CITIES, 100)
+
+    def service(rows: pd.DataFrame) -> np.ndarray:
+        return reference.predict(rows.assign(size=np.expm1(np.log(rows["size"]))))
+
+    report = likewise.check(reference, service, SOLD, edge="off", batch_sizes=(), explain_budget=60)
+    assert report.diagnoses[0].cause == "preprocessing-differs"
+    assert "np.log in the place of np.log1p" in report.diagnoses[0].evidence

@@ -429,3 +429,26 @@ def test_a_configuration_follows_no_link_that_a_pattern_matches(strangers, rows)
 def test_a_gate_whose_report_would_be_that_of_all(strangers):
     with pytest.raises(UsageError, match=r"that of gate 'fleet' and the one of all would be one file"):
         require_stems({"fleet": next(iter(find(strangers, trusting=True).values()))})
+
+
+@pytest.mark.parametrize("form", ["npy", "npz"])
+@pytest.mark.parametrize("how", ["a shape twice", "values behind the last"])
+def test_arrays_that_can_be_read_in_two_ways(tmp_path, form, how):
+    packed = io.BytesIO()
+    np.save(packed, np.arange(8.0).reshape(4, 2))
+    content = packed.getvalue()
+    if how == "a shape twice":
+        # In the room that numpy leaves behind a header.
+        said = b"'shape': (4, 2), "
+        content = content.replace(said, b"'shape': (2, 2), " + said).replace(b" " * len(said) + b"\n", b"\n", 1)
+    else:
+        content += np.arange(2.0).tobytes()
+    path = tmp_path / f"rows.{form}"
+    if form == "npy":
+        path.write_bytes(content)
+    else:
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", content)
+    told = "says a thing twice" if how == "a shape twice" else "16 bytes behind its last value"
+    with pytest.raises(DataError, match=told):
+        StoredArrays(str(path))

@@ -7,6 +7,7 @@ rows are one sample, which is asked in one call; files, dicts, and members calle
 
 from __future__ import annotations
 
+import ast
 import glob
 import os
 import struct
@@ -343,6 +344,7 @@ def _headers(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, zipfile.Z
         if not _is_zip(path):
             with open(path, "rb") as file:
                 shape, dtype = _header(path, LONE, file)
+                _require_whole("the array", shape, dtype, file.tell(), os.path.getsize(path))
             return dict.fromkeys(dtype.names or (LONE,), shape), {}
         with zipfile.ZipFile(path) as archive:
             headers: dict[str, tuple[int, ...]] = {}
@@ -354,10 +356,18 @@ def _headers(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, zipfile.Z
                         raise ValueError(f"it holds two arrays {name!r}, and readers do not agree on which counts")
                     headers[name], dtype = _header(path, name, file)
                     members[name] = member
-                    # Room for all that is claimed would be made before anybody sees that it is not there.
-                    if prod(headers[name]) * dtype.itemsize > member.file_size:
-                        raise ValueError(f"array {name!r} is shorter than its shape {headers[name]}")
+                    _require_whole(f"array {name!r}", headers[name], dtype, file.tell(), member.file_size)
             return headers, members
+
+
+def _require_whole(what: str, shape: tuple[int, ...], dtype: Any, header: int, size: int) -> None:
+    """An error unless the values of an array are all that follows its header.
+
+    Room for all that is claimed would be made before anybody sees that it is not there.
+    """
+    if (found := prod(shape) * dtype.itemsize + header - size) != 0:
+        told = f"is shorter than its shape {shape}" if found > 0 else f"has {-found:,} bytes behind its last value"
+        raise ValueError(f"{what} {told}")
 
 
 def _member(file: IO[bytes], member: zipfile.ZipInfo) -> zipfile.ZipExtFile:
@@ -374,6 +384,11 @@ def _header(path: str, name: str, file: IO[bytes]) -> tuple[tuple[int, ...], Any
     version = np.lib.format.read_magic(file)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
+    end = file.tell()
+    file.seek(0)
+    said = ast.parse("{" + file.read(end).partition(b"{")[2].decode("utf-8", "replace").strip(), mode="eval").body
+    if isinstance(said, ast.Dict) and len(said.keys) != len({ast.dump(key) for key in said.keys if key is not None}):
+        raise ValueError(f"the header of array {name!r} says a thing twice")
     if any(type(size) is not int or size < 0 for size in shape):
         raise ValueError(f"array {name!r} has the shape {shape}, which no array has")
     if shape and shape[0] > EMPTY_ROWS and not prod(shape) * dtype.itemsize:

@@ -316,7 +316,31 @@ def _exchanged_steps(model: Any) -> Iterator[Rule]:
             yield Rule("preprocessing-differs", "Pipeline", told, remedy, make, steps)
 
 
+MISTAKEN = (("log", "log1p"), ("exp", "expm1"), ("log", "log10"), ("log", "log2"), ("sqrt", "cbrt"))
+"""Functions of numpy that are taken for one another."""
+
+
+def _mistaken(estimator: Any, *, func: str, other: str) -> Any:
+    """A step that applies another function than its own, which has nearly the same name."""
+    if estimator.func is not getattr(np, func):
+        return None
+    made = copy(estimator)
+    made.func = getattr(np, other)
+    return made
+
+
 RULES = (
+    *(
+        Rule(
+            "preprocessing-differs",
+            "FunctionTransformer",
+            f"taking np.{other} in the place of np.{func}",
+            f"Apply np.{func}, as the reference does",
+            partial(_mistaken, func=func, other=other),
+        )
+        for pair in MISTAKEN
+        for func, other in (pair, pair[::-1])
+    ),
     *(
         Rule(
             "model-part-dropped",

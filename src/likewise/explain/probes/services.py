@@ -64,7 +64,8 @@ def changed_by_the_service(case: Case) -> Iterator[Explained]:
     """Each column in turn, as a service may hand it on; the first way that gives the service's answers."""
     for field in fields_of(case):
         values = Trial.whole(case).values(field)
-        ways = _defaults(values) if _ignored(case, field) else chain(_limits(case, values), _ways(values))
+        # What nothing is known of any more, such as words in capital letters, is ignored like what is not handed on.
+        ways = chain(_ways(values), _defaults(values) if _ignored(case, field) else _limits(case, values))
         yield from _first(case, field, ways)
 
 

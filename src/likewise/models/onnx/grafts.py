@@ -258,7 +258,7 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
         return
     floats = ours.dtype.kind == "f" and ours.size > 1
     kind = "narrowed" if _cut_off(ours, theirs) else "weights" if floats else "constant"
-    if not floats:
+    if not floats and (ours.shape != theirs.shape or ours.size <= MOST_SHOWN or ours.dtype.kind not in "biu"):
         told = f"input {slot} ('{held.tensor}') is {_short(ours)}, in the reference {_short(theirs)}"
     elif ours.shape != theirs.shape:
         told = f"'{held.tensor}' has the shape {list(ours.shape)}, in the reference {list(theirs.shape)}"
@@ -268,7 +268,7 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
             first, count = first if count else int(places[0]), count + len(places)
         at = tuple(int(i) for i in np.unravel_index(first, ours.shape))
         more = f" and {count - 1:,} more of {ours.size:,}" if count > 1 else ""
-        told = f"'{held.tensor}'{list(at)} is {ours[at]:.6g} instead of {theirs[at]:.6g}{more}"
+        told = f"'{held.tensor}'{list(at)} is {_short(ours[at].item())} instead of {_short(theirs[at].item())}{more}"
         square = ours.ndim == 2 and ours.shape[0] == ours.shape[1]
         if square and _same(ours[0], theirs[:, 0]) and _same(ours, theirs.T):
             told = f"'{held.tensor}' is transposed"

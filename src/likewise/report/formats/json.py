@@ -37,6 +37,7 @@ from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Check, Confidence, Finding, Outcome, Policy, SuiteVerdict, Verdict
 from likewise.data.files import named_once
 from likewise.errors import DataError, nearest, one_line
+from likewise.report.console import quoted
 from likewise.report.details import fault_of
 from likewise.report.words import gates_told, worst
 
@@ -156,7 +157,8 @@ class JsonRenderer:
         written = dumps(_blank(report))
         # It stands last: to write all of it once more takes longer than to put it there.
         before, _, after = written.rpartition(NO_DIGEST)
-        return f'{before}"digest": "{_digest(written)}"{after}'
+        # The digest is that of the values, however they are spelt.
+        return quoted(f'{before}"digest": "{_digest(written)}"{after}')
 
     def render_gates(self, reports: Mapping[str, Report]) -> str:
         outcomes = {name: report.outcome for name, report in reports.items()}
