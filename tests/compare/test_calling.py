@@ -308,8 +308,10 @@ def cast(column, source="float64", values=10, changed=1, largest=0.5, note=""):
 
 def test_casts_of_many_batches_are_one_a_column_and_type():
     found = merged_casts(
-        [cast("b"), cast("a", note="m"), cast("b", values=5, changed=2, largest=0.75), cast("a", "int64")]
-        + [cast("b", values=1, changed=0, largest=0.0, note="gaps"), cast("a", largest=0.25, note="b")]
+        [
+            *(cast("b"), cast("a", note="m"), cast("b", values=5, changed=2, largest=0.75), cast("a", "int64")),
+            *(cast("b", values=1, changed=0, largest=0.0, note="gaps"), cast("a", largest=0.25, note="b")),
+        ]
     )
     assert found == (
         cast("a", values=20, changed=2, largest=0.5, note="m"),
