@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,6 +19,7 @@ from likewise.contracts.comparison import (
     PairSpec,
     SuiteFacts,
     Tolerance,
+    Untried,
 )
 from likewise.contracts.models import Kind
 from likewise.contracts.report import Artefact, Origin, Report
@@ -265,6 +267,7 @@ def test_the_largest_double_may_stand_for_twice_as_much(relative, expected):
         (3.0, True, False, LOOSE, 0),  # they no longer count, and nothing else is beyond
         (0.0, True, True, Tolerance(0.5, 0.0), 0),
         (0.0, True, True, Tolerance(0.25, 0.0), None),
+        (0.0, True, True, Tolerance(0.0, 0.3), None),  # of 1 to 2, from 0.3 to 0.6: some may be beyond
         (3.0, False, False, Tolerance(0.5, 0.0), None),
     ],
 )
@@ -303,6 +306,7 @@ def at(size, *outputs, rows=100):
     ("beyond", "words"),
     [
         ((3, 3), "at batch sizes 1, 8: 3 of 100 rows differ by more than 0.125 in 'y', the worst by 0.5"),
+        ((0, 1), "at batch sizes 1, 8: up to 1 of 100 rows differs by more than 0.125 in 'y', the worst by 0.5"),
         ((3, 5), "at batch sizes 1, 8: up to 5 of 100 rows differ by more than 0.125 in 'y', the worst by 0.5"),
         ((100, 100), "at batch sizes 1, 8: all rows differ by more than 0.125 in 'y', the worst by 0.5"),
         ((100, 99), "at batch sizes 1, 8: up to 100 of 100 rows differ by more than 0.125 in 'y', the worst by 0.5"),
@@ -329,6 +333,17 @@ def test_rows_that_differ_at_one_batch_size_or_on_the_data():
     )
     assert failure_in_words(judgement, [failed("y", 1), failed("y", 8)]).startswith(
         "at batch sizes 1, 8: up to 4 of 8 rows differ"
+    )
+    sizes = (at(8, numbers("y", 4, rows=8)), at(1, numbers("y", 8, rows=16)), at(2, numbers("y", 0, rows=0), rows=0))
+    assert failure_in_words(case(numbers("y", 0), batch_sizes=sizes[:2]), [failed("y", 1), failed("y", 8)]).startswith(
+        "at batch sizes 1, 8: 8 of 16 rows differ"
+    ), "as large a share of both"
+    assert failure_in_words(
+        case(numbers("y", 0), batch_sizes=sizes), [failed("y", 1), failed("y", 2), failed("y", 8)]
+    ).startswith("at batch sizes 1–8: up to 8 of 16 rows differ")
+    sizes = (at(8, numbers("y", 1, rows=1)), at(1, numbers("y", 2, rows=2)))
+    assert failure_in_words(case(numbers("y", 0), batch_sizes=sizes), [failed("y", 1), failed("y", 8)]).startswith(
+        "at batch sizes 1, 8: all rows differ"
     )
 
 
@@ -378,6 +393,7 @@ def test_the_worst_is_one_that_is_beyond_for_certain():
     shown = replace(found, details={**found.details, "worst_rows": {"rows": [{"abs_diff": 0.75}, {"abs_diff": 0.8}]}})
     assert findings._worst_by(shown, Tolerance(0.0, 0.5)) == ", the worst by 0.75"
     assert findings._worst_by(shown, Tolerance(0.25, 0.0)) == ", the worst by 0.5"
+    assert findings._worst_by(found, Tolerance(0.5, 0.0)) == "", "as far apart as is allowed"
     text = replace(found, details={**found.details, "worst_rows": {"rows": [{"abs_diff": None}]}})
     assert findings._worst_by(text, Tolerance(0.0, 0.5)) == ""
 
@@ -386,6 +402,17 @@ def test_other_limits_are_told_as_they_are():
     judgement = case(output(cosine=0.25, p90_abs_diff=0.5))
     assert failure_in_words(judgement, [failed("y", None, "p90_abs_diff")]) == (
         "the 90th percentile of the differences in 'y' is 0.5, and 0.125 is allowed"
+    )
+    assert failure_in_words(judgement, [failed("y", None, "p90_abs_diff"), failed("y", None, "cosine")]).startswith(
+        "the 90th percentile"
+    ), "the first of them"
+    gone = failed("gone", None, "label_flips", 3.0)
+    assert failure_in_words(judgement, [gone]) == "gone.label_flips is 3, above its limit of 0.125"
+    changed = output("label", Kind.LABEL, label_flips=2.0)
+    typed = failed("label", None, "dtype_mismatch", 1.0)
+    assert failure_in_words(case(changed), [typed]) == "label.dtype_mismatch is 1, above its limit of 0.125"
+    assert failure_in_words(case(changed), [failed("label", None, "label_flips")]) == (
+        "2 of 100 labels changed, 0 by more than noise"
     )
     assert failure_in_words(judgement, [failed("y", None, "cosine", 0.0)]) == "y.cosine is 0, below its limit of 0.125"
 
@@ -486,6 +513,17 @@ def test_columns_without_others_and_those_the_tolerance_does_not_cover_are_not_t
         columns = {"count": count, "narrowest": [(1, 0.0, narrow, 0.1)]}
         assert len(list(findings._wide_in_columns(found, asked, columns, Severity.INCONCLUSIVE))) == told
     assert not list(findings._wide_in_columns(found, asked, {}, Severity.INCONCLUSIVE))
+    for apart, severity in ((0.0625, Severity.NOTE), (0.07, Severity.INCONCLUSIVE)):
+        columns = {"count": 2, "narrowest": [(1, 1.0, 1.25, apart)]}
+        (told,) = findings._wide_in_columns(found, asked, columns, Severity.INCONCLUSIVE)
+        assert told.severity is severity, "a quarter of what the reference moves by"
+
+
+def test_where_nothing_is_finite_on_both_sides_nothing_is_known_to_differ():
+    found = output(details={"extremes": {"widest": (1.0, 1.25)}})
+    comparison = Comparison(rows=100, outputs=(found,), varied=True)
+    (told,) = findings.wide_tolerance_findings(comparison, policy(Limit("max_abs_diff", 0.125)))
+    assert told.severity is Severity.WARNING
 
 
 # Outputs
@@ -967,7 +1005,38 @@ def test_the_rate_that_rows_do_not_rule_out():
     assert upper_bound(1, 2, 0.75) == pytest.approx(math.sqrt(0.75))
     assert upper_bound(2, 2, 0.75) == 1.0
     assert upper_bound(3, 2, 0.75) == 1.0
+    assert upper_bound(20_000, 20_000, 0.95) == 1.0
     assert upper_bound(9_999, 10_000, 0.95) == pytest.approx(0.95 ** (1 / 10_000), rel=1e-9)
+
+
+def test_of_few_rows_no_other_library_is_asked(monkeypatch):
+    known = SimpleNamespace(betaincinv=lambda *given: sum(given))
+    monkeypatch.setitem(sys.modules, "scipy.special", known)
+    assert upper_bound(1, 10_000, 0.95) < 0.01
+    assert upper_bound(3, 10_001, 0.25) == 4 + 9_998 + 0.25
+
+
+def test_a_rate_that_is_just_ruled_out():
+    rate = upper_bound(0, 1, 0.75)
+    asked = policy(Limit("max_abs_diff", 0.125), max_failure_rate=rate, confidence=0.75)
+    assert judge(compared(FINE, rows=1), asked).outcome == "PASS"
+
+
+def test_other_batches_times_and_settings_are_judged_too():
+    moved = output(max_abs_diff=0.5, nonfinite_mismatch=0.0, rows_beyond=3.0)
+    found = judge(compared(FINE, batch_sizes=(at(8, moved), at(1, FINE))), STRICT)
+    assert found.outcome == "FAIL"
+    assert found.headline == "at batch size 8: 3 of 100 rows differ by more than 0.125 in 'y'"
+    both = judge(
+        compared(replace(moved, measures={**moved.measures, "rows_beyond": 2.0}), batch_sizes=(at(8, moved),)), STRICT
+    )
+    assert both.headline == "2 of 100 rows differ by more than 0.125 in 'y'"
+    timed = judge(compared(FINE, timeline=Timeline(90, 10, None, None)), STRICT)
+    assert [one.code for one in timed.findings] == ["untimed"]
+    untried = judge(compared(FINE, untried=(Untried("edge", ("zeros",)),)), STRICT)
+    assert [one.code for one in untried.findings] == ["untried"]
+    setting = SuiteFacts("setting", "threads=1", "Threads", Comparison(), not_covered="no such thing")
+    assert [one.code for one in judge(compared(FINE, suites=(setting,)), STRICT).findings] == ["setting-not-covered"]
 
 
 @pytest.mark.parametrize(("violations", "rows", "rate"), [(1, 3, 0.5), (2, 3, 0.75), (2, 5, 0.5), (4, 5, 0.9)])
