@@ -806,6 +806,25 @@ def test_what_is_acceptable_follows_from_what_a_user_says(options, tolerance, li
     assert found.preset == options.get("preset", "float32")
 
 
+@pytest.mark.parametrize(
+    ("preset", "absolute", "relative", "mean"),
+    [
+        ("float32", 1e-4, 1e-3, None),
+        ("strict", 0.01, 0.0, 0.005),
+        ("standard", 0.04, 0.0, 0.01),
+        ("quantized", 0.06, 0.0, 0.02),
+        ("exact", 0.0, 0.0, None),
+    ],
+)
+def test_the_presets(preset, absolute, relative, mean):
+    found = make_policy(preset=preset)
+    assert (found.tolerance.absolute, found.tolerance.relative) == (absolute, relative)
+    assert [limit.bound for limit in found.limits if limit.measure == "mean_abs_diff"] == (
+        [] if mean is None else [mean]
+    )
+    assert ("max_ulp_diff" in {limit.measure for limit in found.limits}) is (preset == "exact")
+
+
 def test_what_else_a_policy_holds():
     usual = make_policy()
     assert (usual.nan_equal, usual.confidence, usual.max_failure_rate, usual.fixed_batch, usual.allow_same) == (
