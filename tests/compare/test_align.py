@@ -211,6 +211,15 @@ def test_another_label_is_excused_by_scores_that_pick_it(labels, theirs, scores,
     assert labelled(labels, OURS, theirs, scores) == expected
 
 
+def test_the_first_class_may_be_the_one_that_is_picked():
+    ours, theirs = [[0.35, 0.4, 0.25]], [[0.4, 0.35, 0.25]]
+    assert labelled((["b"], ["a"]), ours, theirs, NAMED) == [0.05]
+    assert labelled(([1], [0]), ours, theirs) == [0.05]
+    assert labelled((["b"], ["d"]), ours, [[0.25, 0.35, 0.4]], NAMED) == [None], (
+        "the last is no place of an unknown one"
+    )
+
+
 def test_of_two_classes_the_other_one_is_picked_whatever_it_is_called():
     ours, theirs = [[0.55, 0.45]] * 2, [[0.45, 0.55], [0.55, 0.45]]
     assert labelled((["no", "no"], ["yes", "yes"]), ours, theirs) == [0.1, None]

@@ -303,6 +303,13 @@ def test_every_row_is_beyond_or_within():
     assert some.inputs == Constancy(), "rows as they come are not looked at"
 
 
+def test_what_is_observed_of_a_batch_is_a_part():
+    side = Side("reference", "it", Told(first_half), Feed("reference", None))
+    known = Prepared(side, side, Pairing((SPEC,)), CLOSE, rows(x=X), (), frozenset({"y"}))
+    found = observe.observe(known, rows(x=X), {"y": X}, {"y": moved(0, 0, 1.0, 0)}, metrics=frozenset({"closeness"}))
+    assert (found.rows, found.rows_beyond, list(found.summaries["y"])) == (4, 1, ["closeness"])
+
+
 def test_rows_of_several_outputs_are_beyond_if_one_of_them_is():
     pairs = (SPEC, PairSpec("z", "z", Kind.VALUE, "name"))
     theirs = {"y": moved(1.0, 0.0, 0.0, 0.0), "z": moved(0.0, 0.0, 1.0, 0.0)}

@@ -482,6 +482,20 @@ def test_as_severe_rows_stand_by_how_far_they_are_apart_and_then_by_their_number
     assert shown(labels)[0]["severity"] == math.inf
 
 
+def test_severity_comes_before_distance_in_several_batches_too():
+    tenth = Tolerance(0.0, 0.1)
+    parts = [
+        worst_rows.EXTENSION.observe(make_pair([reference], [candidate], tolerance=tenth, numbers=[number]))
+        for reference, candidate, number in ((10.0, 1.0, 1), (1.0, 2.5, 2), (20.0, 2.0, 3))
+    ]
+    for together in (parts[0].merge(parts[1]).merge(parts[2]), parts[2].merge(parts[0]).merge(parts[1])):
+        assert [(row.number, row.severity, row.distance) for row in together.rows] == [
+            (2, 15.0, 1.5),
+            (3, 9.0, 18.0),
+            (1, 9.0, 9.0),
+        ]
+
+
 def test_what_is_allowed_nowhere_is_as_severe_as_a_number_can_be():
     (row,) = shown(make_pair([0.0], [8.0], tolerance=Tolerance(0.0, 0.1)))
     assert row["severity"] == LARGEST
@@ -597,6 +611,9 @@ def test_figures_of_nothing_and_of_zeros():
     assert close([0.0], [1.0]).measurements()["sqnr_db"] == -math.inf
     assert close([], []).measurements() == {}
     assert close([1.0], [-1.0]).measurements()["cosine"] == -1.0
+    # A product that is rounded up is more than the lengths allow.
+    for sign in (1.0, -1.0):
+        assert close([148867706415198.0], [sign * 446603119245594.0]).measurements()["cosine"] == sign
 
 
 def test_signal_and_noise_beyond_the_doubles():
@@ -671,6 +688,9 @@ def test_labels_are_told_by_how_often_they_occur():
     assert {repr(entry["label"]) for entry in listed[2:]} == {"'a'", "True", "nan", "0.0"}
     many = Tally.of(((number,), 1) for number in range(60))
     assert len(many.shown("label")) == 50
+    ties = Tally.of([(("b",), 1), (("a",), 1)])
+    assert [entry["label"] for entry in ties.shown("label")] == ["a", "b"]
+    assert [entry["label"] for entry in Tally.of([(("c",), 1)]).merge(ties).shown("label")] == ["a", "b", "c"]
     doubled = found.merge(found).shown("label")
     assert doubled[0] == {"label": "b", "count": 10}
 
@@ -720,6 +740,7 @@ def test_types_of_labels():
     assert types(text([1, 2.5]), [1, 2]) == (["number"], ["number"], False)
     assert types(text([1, "a"]), text(["a", None])) == (["number", "text"], ["text"], True)
     assert types(text([None, None]), [1, 2]) == ([], ["number"], False)
+    assert types([1, 2], text([None, None])) == (["number"], [], False)
 
 
 @pytest.mark.parametrize(
