@@ -717,6 +717,21 @@ def test_labels_of_a_row_are_counted_by_column_if_there_are_several():
     assert columns(65) is None
 
 
+@pytest.mark.parametrize(
+    ("some", "others", "together"),
+    [
+        (None, (1,), None),
+        ((1,), None, None),
+        ((), (1, 2), (1, 2)),
+        ((1, 2), (), (1, 2)),
+        ((1, 2), (3, 4), (4, 6)),
+        ((1, 2), (3,), None),
+    ],
+)
+def test_flips_by_column_of_several_batches(some, others, together):
+    assert agreement._merge_columns(some, others) == together
+
+
 def test_flips_beyond_noise_and_of_unknown_margin():
     pair = make_pair([0, 0, 0, 0], [1, 1, 1, 0], Kind.LABEL, margin=[0.5, 0.25, math.nan, 0.1], noise=[0.25] * 4)
     found = AGREEMENT.observe(pair)
