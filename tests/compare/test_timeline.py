@@ -334,3 +334,12 @@ def test_how_often_chance_is_as_uneven():
     assert timeline._share(parts[:, 10:30]) == 0.5
     assert timeline._share(parts[:, 15:25]) == 0.5
     assert timeline._share(parts[:, 15:21]) == pytest.approx(1 / 6)
+
+
+def test_chance_is_the_share_of_orders_that_are_as_uneven():
+    """Fifteen requests, of which the last seven failed, in the same orders as are tried, and the order they came in."""
+    parts = table(*(period(key, [key]) for key in range(8)), *(period(key, [], [key]) for key in range(8, 15)))
+    beyond = np.arange(15) >= 8
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(15), (4_999, 1)), axis=1)
+    separated = [np.count_nonzero(np.diff(beyond[order])) == 1 for order in orders]
+    assert timeline._chance(parts) == (1 + sum(separated)) / 5_000

@@ -795,6 +795,13 @@ def test_the_five_best_of_more_than_five(classes, known):
         assert found.merge(few).classes == few.merge(found).classes == 6
 
 
+def test_whichever_of_two_that_tie_for_the_fifth_place_is_among_the_best():
+    ours = np.array([[6.0, 5.0, 4.0, 3.0, 1.0, 1.0]] * 2)
+    theirs = np.array([[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], [6.0, 5.0, 4.0, 3.0, 1.0, 2.0]])
+    assert TOP_CLASS.observe(make_pair(ours, theirs, Kind.SCORE)).best == 0
+    assert TOP_CLASS.observe(make_pair(theirs[:1], theirs[1:], Kind.SCORE)).best == 1
+
+
 def forms(ours, theirs, column_for_vector=False):
     spec = PairSpec("y", "y", Kind.VALUE, "name", column_for_vector=column_for_vector)
     plain = make_pair(np.zeros(1), np.zeros(1))
