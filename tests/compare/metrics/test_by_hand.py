@@ -238,6 +238,9 @@ def test_a_block_is_worked_out_once_unless_there_is_much_of_it(monkeypatch):
     pair = make_pair(np.zeros(4), np.ones(4))
     assert blocks_of(pair) is blocks_of(pair) is pair.walked
     assert len(pair.walked) == 1
+    for extra in (0, 1):
+        many = make_pair(np.zeros((1, 2**19 + extra)), np.zeros((1, 2**19 + extra)))
+        assert isinstance(blocks_of(many), list) is not bool(extra), "half a million elements are kept"
     monkeypatch.setattr(differing, "SHARED", 4)
     assert blocks_of(make_pair(np.zeros(4), np.ones(4))).__class__ is list
     monkeypatch.setattr(differing, "SHARED", 3)
@@ -345,6 +348,7 @@ def test_one_answer_to_everything():
     assert Constancy(varied=True).merge(Constancy()) == Constancy(varied=True)
     assert not Constancy(varied=True).constant
     assert Constancy.of(np.array([-0.0])) == Constancy.of(np.array([0.0]))
+    assert Constancy.of(np.array([0.0])) != Constancy.of(np.array([1e-20])), "to the last digit"
     assert Constancy.of(text([1, 1.0, True])).constant
     assert Constancy.of(text([1.5])) != Constancy.of(text([1]))
     assert Constancy.of(text([math.inf])).constant
@@ -756,6 +760,16 @@ def test_types_of_labels():
     assert types(text([1, "a"]), text(["a", None])) == (["number", "text"], ["text"], True)
     assert types(text([None, None]), [1, 2]) == ([], ["number"], False)
     assert types([1, 2], text([None, None])) == (["number"], [], False)
+
+
+def test_labels_that_python_takes_for_one_key_are_counted_apart():
+    def counted(*labels):
+        found = AGREEMENT.observe(make_pair(text(labels), text(labels), Kind.LABEL)).details()["reference_labels"]
+        return sorted((repr(entry["label"]), entry["count"]) for entry in found)
+
+    assert counted(1, True, 1) == [("1", 2), ("True", 1)]
+    assert counted(1, 1.0, True) == [("1", 1), ("1.0", 1), ("True", 1)]
+    assert counted("a", None, "a") == [("'a'", 2), ("None", 1)]
 
 
 @pytest.mark.parametrize(
