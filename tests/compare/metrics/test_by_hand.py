@@ -814,6 +814,11 @@ def test_whichever_of_two_that_tie_for_the_fifth_place_is_among_the_best():
     theirs = np.array([[6.0, 5.0, 4.0, 3.0, 2.0, 1.0], [6.0, 5.0, 4.0, 3.0, 1.0, 2.0]])
     assert TOP_CLASS.observe(make_pair(ours, theirs, Kind.SCORE)).best == 0
     assert TOP_CLASS.observe(make_pair(theirs[:1], theirs[1:], Kind.SCORE)).best == 1
+    assert TOP_CLASS.observe(make_pair(theirs, theirs[::-1], Kind.SCORE)).best == 2
+    # Of three rows of two steps each, those in which any step has another.
+    steps = np.array([theirs[[0, 0]], theirs[[0, 0]], theirs[[0, 0]]])
+    moved = np.array([theirs[[0, 1]], theirs[[0, 0]], theirs[[1, 1]]])
+    assert TOP_CLASS.observe(make_pair(steps, moved, Kind.SCORE)).best == 2
 
 
 def forms(ours, theirs, column_for_vector=False):
