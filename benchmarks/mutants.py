@@ -66,7 +66,8 @@ TESTS = (
     *("tests/gate/test_own_copies.py", "tests/gate/test_batches.py", "tests/gate/test_fail_fast.py"),
     *("tests/compare/metrics", "tests/compare/test_session.py", "tests/compare/test_samples.py", "tests/data"),
     *("tests/compare/test_pairing.py", "tests/compare/test_feeding.py", "tests/compare/test_timeline.py"),
-    *("tests/compare/test_align.py", "tests/explain/test_inputs_experiments.py"),
+    *("tests/compare/test_align.py", "tests/compare/test_calling.py", "tests/compare/test_observing.py"),
+    *("tests/judge/test_judging.py", "tests/explain/test_inputs_experiments.py"),
     *("tests/gate/test_oracle.py",),
 )
 """Which of them are asked about a mutant is found out by running them all once."""

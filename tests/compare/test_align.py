@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from likewise.compare import align as laying
 from likewise.compare.align import align, margin_of, margins
 from likewise.compare.observe import paired
 from likewise.contracts.comparison import Form, Mismatch, PairSpec, Tolerance
@@ -211,6 +212,15 @@ def test_another_label_is_excused_by_scores_that_pick_it(labels, theirs, scores,
     assert labelled(labels, OURS, theirs, scores) == expected
 
 
+def test_the_first_class_may_be_the_one_that_is_picked():
+    ours, theirs = [[0.35, 0.4, 0.25]], [[0.4, 0.35, 0.25]]
+    assert labelled((["b"], ["a"]), ours, theirs, NAMED) == [0.05]
+    assert labelled(([1], [0]), ours, theirs) == [0.05]
+    assert labelled((["b"], ["d"]), ours, [[0.25, 0.35, 0.4]], NAMED) == [None], (
+        "the last is no place of an unknown one"
+    )
+
+
 def test_of_two_classes_the_other_one_is_picked_whatever_it_is_called():
     ours, theirs = [[0.55, 0.45]] * 2, [[0.45, 0.55], [0.55, 0.45]]
     assert labelled((["no", "no"], ["yes", "yes"]), ours, theirs) == [0.1, None]
@@ -280,3 +290,85 @@ def test_the_form_of_answers_has_an_axis_of_rows_only_where_there_are_rows(stack
     ours, theirs = {"out": np.zeros((1, 2, 3))}, {"out": np.zeros((1, 2, 3), np.float32)}
     found = paired(spec(per_call=per_call, row_axes=(0, 0)), rows, ours, theirs, Tolerance(0.1, 0.0))
     assert found.forms == (form, Form("float32", form.rank, form.row_axis, form.rows))
+
+
+# The small questions
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns", "follows"),
+    [
+        (Kind.PROBABILITY, [[0.25, 0.75]], True),
+        (Kind.PROBABILITY, [[0.25, 0.75 + 2**-10]], True),  # a thousandth is rounding
+        (Kind.PROBABILITY, [[0.25, 0.75 - 2**-10]], True),
+        (Kind.PROBABILITY, [[0.25, 0.75 + 2**-9]], False),
+        (Kind.PROBABILITY, [[0.25, 0.75], [0.25, 0.5]], False),
+        (Kind.PROBABILITY, [[0.25, 0.75], [np.nan, 0.5], [np.inf, 0.5]], True),
+        (Kind.PROBABILITY, [[0.5, -0.5]], False),
+        (Kind.SCORE, [[0.5, -0.5]], True),
+        (Kind.SCORE, [[0.25, 0.75]], False),
+        (Kind.SCORE, [[2048.0, -2046.0]], True),  # a thousandth of the larger one
+        (Kind.SCORE, [[-2046.0, 2048.0]], True),
+        (Kind.SCORE, [[2048.0, -2045.0]], False),
+        (Kind.SCORE, [[0.0, 0.0, 0.0]], False),
+        (Kind.SCORE, [0.0, 0.0], False),
+        (Kind.SCORE, [["a", "b"]], False),
+    ],
+)
+def test_one_of_two_columns_follows_from_the_other(kind, columns, follows):
+    assert laying._follows(kind, np.array(columns)) is follows
+
+
+def test_types_and_shapes_in_words():
+    assert [laying.type_of(np.zeros(1, dtype)) for dtype in ("O", "U1", "S1", "f4", "?")] == [
+        *("text", "text", "text"),
+        *("float32", "bool"),
+    ]
+    for shape, stacked, whole in (((5,), "(n,)", "()"), ((5, 3), "(n, 3)", "(3,)"), ((5, 3, 2), "(n, 3, 2)", "(3, 2)")):
+        assert laying._row_shape(np.zeros(shape), stacked=True) == stacked
+        assert laying._row_shape(np.zeros(shape), stacked=False) == whole
+
+
+def test_one_column_a_class_and_the_best_the_largest():
+    one = np.array([0.25, 0.75])
+    assert laying._by_class(one, Kind.PROBABILITY).tolist() == [[0.75, 0.25], [0.25, 0.75]]
+    assert laying._by_class(one, Kind.SCORE).tolist() == [[-0.25, 0.25], [-0.75, 0.75]]
+    assert laying._by_class(one[:, None], Kind.SCORE).tolist() == [[-0.25, 0.25], [-0.75, 0.75]]
+    assert laying._by_class(np.array([[1.0, 2.0, 3.0]]), Kind.DISTANCE).tolist() == [[-1.0, -2.0, -3.0]]
+    assert laying._by_class(np.array([[1, 2]]), Kind.SCORE).tolist() == [[1.0, 2.0]]
+
+
+def test_complex_numbers_are_two_real_ones_if_the_others_are():
+    twisted = np.array([1 + 2j, 3 - 4j])
+    assert laying._as_reals(twisted, twisted).tolist() == [[1.0, 2.0], [3.0, -4.0]]
+    assert laying._as_reals(twisted, np.zeros((2, 2))).tolist() == [[1.0, 2.0], [3.0, -4.0]]
+    assert laying._as_reals(twisted, np.zeros(2)) is twisted
+    plain = np.zeros((2, 2))
+    assert laying._as_reals(plain, twisted) is plain
+
+
+@pytest.mark.parametrize(
+    ("array", "other", "dtype"),
+    [
+        (objects(1.5, None), np.zeros(2), "float64"),
+        (np.zeros(2, "f4"), objects(1.5, None), "float64"),
+        (objects(1, None), np.zeros(2), "object"),  # a whole number is named
+        (objects(1, None), np.zeros(2, int), "object"),
+        (np.zeros(2, int), objects(1.5, None), "object"),
+        (objects("a", None), np.zeros(2), "object"),
+        (np.zeros(2), objects("a", None), "float64"),
+        (np.zeros(2), np.array(["a", "b"]), "float64"),
+    ],
+)
+def test_numbers_beside_numbers_with_gaps(array, other, dtype):
+    assert laying._filled(array, other).dtype == dtype
+
+
+def test_infinite_scores_add_no_noise_and_ties_no_lead():
+    ahead, noise = laying.margins(
+        np.array([[4.0, 1.0, 2.0], [np.inf, 8.0, 0.0], [np.inf, np.inf, 0.0], [3.0, 3.0, 1.0]]),
+        Kind.SCORE,
+        Tolerance(0.5, 0.25),
+    )
+    assert ahead.tolist() == [2.0, np.inf, 0.0, 0.0]
+    assert noise.tolist() == [1 + 0.25 * 6, 1 + 0.25 * 8, 1.0, 1 + 0.25 * 6]

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from likewise.compare import call
+from likewise.compare import feed as feeding
 from likewise.compare.call import Side, answers, rows_text, settled, timed
 from likewise.compare.feed import plan, require_inputs
 from likewise.contracts.data import Batch, RowIds
@@ -514,3 +515,93 @@ def test_what_cells_hold_is_each_models_own_too():
     inputs, _ = fed(batch(x=cells), takes(InputSpec("x", "object")))
     inputs["x"][0].append(9)
     assert cells.tolist() == [[1], [2], [3]]
+
+
+# The small questions
+
+
+@pytest.mark.parametrize(
+    ("array", "shape", "told"),
+    [
+        (ONE, (None, 1), "(n, 1)"),
+        (ONE, (None, 3), "(n, 1)"),
+        (ONE, (None,), None),
+        (ONE, (None, 1, 1), None),
+        (ONE, None, None),
+        (wide(1), (None,), "(n,)"),
+        (wide(2), (None,), None),
+        (wide(1), (None, 1), None),
+        (wide(1), None, None),
+        (wide(1)[:, :, None], (None,), None),
+    ],
+)
+def test_a_column_is_fed_in_the_rank_that_its_input_declares(array, shape, told):
+    assert feeding._other_rank(array, InputSpec("x", shape=shape)) == told
+
+
+def test_shapes_types_and_names_in_words():
+    assert feeding._shape_text((None,)) == "(n,)"
+    assert feeding._shape_text((None, 3, "k")) == "(n, 3, k)"
+    assert feeding._listed(map(str, range(12))).endswith("'10', '11'")
+    assert feeding._listed(map(str, range(13))).endswith("'11' and 1 more")
+    assert feeding._common_dtype([np.zeros(1, "i4"), np.zeros(1, "f4")]) == "float64"
+    assert feeding._common_dtype([np.zeros(1, "i4"), np.zeros(1, "U1")]) == "object"
+    assert feeding._spelled("_sepal length (cm)") == "sepal_length__cm_"
+    assert feeding._underscored("sepal length (cm)") == "sepal_length_(cm)"
+
+
+@pytest.mark.parametrize(
+    ("names", "numbered"),
+    [(["arr_0", "arr_1"], True), (["0", "1"], True), (["input_0"], True), (["arr_0", "x"], False), (["x0"], False)],
+)
+def test_names_that_name_nothing(names, numbered):
+    assert feeding._numbered(names) is numbered
+
+
+@pytest.mark.parametrize(
+    ("columns", "inputs", "expected"),
+    [
+        ({"0": ONE, "1": ONE}, 2, True),
+        ({"0": ONE}, 1, False),
+        ({"0": wide(2), "1": ONE}, 1, True),  # the second may be targets
+        ({"0": ONE, "1": ONE}, 1, False),
+        ({"0": wide(2)}, 2, False),
+    ],
+)
+def test_an_array_for_each_input_and_perhaps_targets(columns, inputs, expected):
+    specs = [InputSpec(str(number)) for number in range(inputs)]
+    assert feeding._are_inputs(batch(**columns), specs) is expected
+
+
+def test_inputs_that_may_be_left_out():
+    needed, spare, asked = InputSpec("a"), InputSpec("b", optional=True), InputSpec("c", optional=True)
+    named = {"a": "a", "b": "b", "c": "x"}
+    assert feeding._without_absent((needed, spare, asked), named, ["a"]) == (needed, asked)
+    assert feeding._without_absent((needed, spare), named, ["a", "b"]) == (needed, spare)
+    assert feeding._without_absent((spare, InputSpec("d", optional=True)), {"b": "b", "d": "d"}, []) == (spare,)
+
+
+def test_the_type_that_an_input_is_cast_to():
+    feed = feeding.Feed("candidate", None, as_it_is=frozenset({"kept"}))
+    whole, fractions = np.zeros(1, "i4"), np.zeros(1, "f8")
+    floating = InputSpec("x", "float32", floating=True)
+    assert feed._target(InputSpec("x", "float32"), [whole]) == "float32"
+    assert feed._target(floating, [whole, np.zeros(1, bool)]) is None
+    assert feed._target(floating, [whole, fractions]) == "float32"
+    assert feed._target(InputSpec("kept", "float32"), [fractions]) is None
+    assert feed._target(InputSpec("x"), [fractions]) is None
+
+
+def test_inputs_whose_type_nobody_declares():
+    specs = (
+        InputSpec("a", "float64", guessed=True),
+        InputSpec("b", "float32", guessed=True),
+        InputSpec("c", "float32"),
+        InputSpec("d", guessed=True),
+    )
+    rows = batch(a=ONE, b=ONE, c=ONE, d=ONE)
+    feed = planned(rows, takes(*specs))
+    assert feed.guesses(rows) == ("b",)
+    assert feed.columns == ("a", "b", "c", "d")
+    assert feeding.Feed("candidate", None).guesses(rows) == ()
+    assert feeding.Feed("candidate", None).columns is None

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from likewise.compare import pair as pairing
 from likewise.compare.pair import observed, pair
 from likewise.contracts.models import Kind, OutputSpec, Signature
 from likewise.errors import PairingError
@@ -456,3 +457,104 @@ def test_the_reference_is_asked_for_what_is_compared_and_for_margins():
     views = [label(view=True, decided_by="decision"), probabilities(view=True), scores]
     assert pair(views, [label(), probabilities()]).reference_outputs == {"label", "probabilities", "decision"}
     assert pair(views, [probabilities()]).reference_outputs == {"probabilities"}
+
+
+# The small questions
+
+
+def shaped(*shape, kind=VALUE, dtype="float32", name="y"):
+    return OutputSpec(name, kind, dtype, shape)
+
+
+@pytest.mark.parametrize(
+    ("shape", "columns"),
+    [((None,), 1), ((None, 1), 1), ((None, 3), 3), ((None, "k"), None), ((None, None), None), ((None, 3, 2), None)],
+)
+def test_how_many_columns_a_row_has(shape, columns):
+    assert pairing._columns_of(shaped(*shape)) == columns
+    assert pairing._columns_of(OutputSpec("y", VALUE)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "fits"),
+    [
+        (shaped(None), shaped(None), True),
+        (shaped(None), shaped(None, 1), True),
+        (shaped(None, 2), shaped(None, 3), False),
+        (shaped(None, 2), shaped(None, 2), True),
+        (shaped(None), shaped(None, 2), False),
+        (shaped(None, kind=Kind.PROBABILITY), shaped(None, 2), True),
+        (shaped(None), shaped(None, 2, kind=Kind.SCORE), True),
+        (shaped(None, 2, kind=Kind.SCORE), shaped(None), True),
+        (shaped(None, kind=Kind.SCORE), shaped(None, 3), False),
+        (shaped(None, kind=Kind.DISTANCE), shaped(None, 2), False),
+        (shaped(None, 3, dtype="complex64"), shaped(None, 3, 2), True),
+        (shaped(None, 3, dtype="complex64"), shaped(None, 3), False),
+        (shaped(None, 3, dtype="complex64"), shaped(None, 3, dtype="complex128"), True),
+    ],
+)
+def test_two_outputs_may_be_the_same_going_by_the_shape_of_a_row(ours, theirs, fits):
+    assert pairing._fits(ours, theirs) is fits
+    assert pairing._fits(theirs, ours) is fits
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "comparable"),
+    [
+        (shaped(None), shaped(None, dtype="int64"), True),
+        (shaped(None), shaped(None, dtype="string"), False),
+        (shaped(None, dtype="string"), shaped(None), False),
+        (shaped(None, kind=Kind.LABEL, dtype="int64"), shaped(None, dtype="int64"), True),
+        (shaped(None, kind=Kind.LABEL, dtype="string"), shaped(None, dtype="int64"), True),
+        (shaped(None, kind=Kind.LABEL, dtype="int64"), shaped(None), False),
+        (shaped(None, dtype="bfloat16"), shaped(None, kind=Kind.LABEL, dtype="int64"), False),
+        (shaped(None, kind=Kind.LABEL, dtype=None), shaped(None, dtype="int64"), False),
+    ],
+)
+def test_two_outputs_can_be_compared(ours, theirs, comparable):
+    assert pairing._comparable(ours, theirs) is comparable
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "place"),
+    [
+        (Kind.PROBABILITY, "float32", 0),
+        (Kind.SCORE, "float32", 1),
+        (Kind.DISTANCE, "float32", 2),
+        (Kind.VALUE, "float32", 3),
+        (Kind.EMBEDDING, "float32", 4),
+        (Kind.LABEL, "float32", 5),
+        (Kind.LABEL, "int64", -1),
+        (Kind.PROBABILITY, "int64", 0),
+    ],
+)
+def test_what_a_number_is_taken_for_before_all_else(kind, dtype, place):
+    assert pairing._preference(shaped(None, kind=kind), shaped(None, dtype=dtype)) == place
+
+
+def test_names_that_differ_in_letters_nobody_hears():
+    assert pairing._similar_name(shaped(None, name="Class_Prob"), shaped(None, name="classprob"))
+    assert not pairing._similar_name(shaped(None, name="class_prob"), shaped(None, name="class_probs"))
+
+
+def test_outputs_in_words():
+    assert pairing._text(shaped(None, 3, kind=Kind.SCORE)) == "score float32 (n, 3)"
+    assert pairing._text(OutputSpec("y", VALUE)) == "value of unknown type (?)"
+    assert pairing._listed([shaped(None), shaped(None), shaped(None, name="z", kind=Kind.LABEL)]) == (
+        "'y' (value), 'z' (label)"
+    )
+    assert pairing._listed([]) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("classes", "names", "chosen"),
+    [
+        (("a", "b"), ["p_b", "p_a"], ["p_a", "p_b"]),
+        ((1, -1), ["p1", "p-1"], ["p1", "p-1"]),
+        ((True, False), ["p0", "p1"], ["p1", "p0"]),
+        (("a", "b"), ["p_a", "q_a"], []),
+        (("a", "b"), ["p_a"], []),
+    ],
+)
+def test_the_output_of_each_class(classes, names, chosen):
+    assert [spec.name for spec in pairing._named_after(classes, [shaped(None, name=name) for name in names])] == chosen

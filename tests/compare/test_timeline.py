@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 
 import likewise
-from likewise.compare.timeline import MOST_PERIODS, Times, _gains
+from likewise.compare import timeline
+from likewise.compare.timeline import ALWAYS, MOST_PERIODS, NEVER, Times, _gains
+from likewise.contracts.timeline import Period, Timeline
 from likewise.data.times import UNTIMED, moment, moments, told
 from likewise.errors import UsageError
 from likewise.report import render
@@ -254,3 +256,90 @@ def test_how_much_better_two_shares_fit_than_one():
     # Three of four differ, then none of two, against three of six: 6 log 2 + 3 log 3/4 + log 1/4.
     expected = 6 * np.log(2) + 3 * np.log(0.75) + np.log(0.25)
     assert _gains(np.array([4, 2]), np.array([3, 0])) == pytest.approx([expected])
+
+
+def period(key, agreeing=(), beyond=()):
+    """A column for a period, from the moments of its rows."""
+    ends = [end for part in (agreeing, beyond) for end in (min(part, default=NEVER), max(part, default=ALWAYS))]
+    return np.array([key, len(agreeing), len(beyond), *ends])
+
+
+def table(*periods):
+    return np.stack(periods, axis=1)
+
+
+def test_a_period_whose_rows_differ_before_or_after_the_others_is_two():
+    before, after = period(1, [1, 2], [5, 6, 7]), period(2, [13, 14], [10, 11])
+    mixed, touching, turned = period(3, [20, 24], [22]), period(4, [30], [30, 31]), period(5, [42], [40, 42])
+    agreeing, differing = period(6, [50, 51]), period(7, [], [60])
+    found = timeline._parts(table(before, after, mixed, touching, turned, agreeing, differing)).T.tolist()
+    assert found == [
+        one.tolist()
+        for one in (
+            *(period(1, [1, 2]), period(1, [], [5, 6, 7])),
+            *(period(2, [], [10, 11]), period(2, [13, 14])),
+            *(mixed, touching, turned, agreeing, differing),
+        )
+    ]
+
+
+def test_periods_of_one_number_are_one():
+    one, other = period(3, [1, 2], [4]), period(3, [9], [0, 7])
+    (found,) = timeline._folded(table(one, other)).T.tolist()
+    assert found == period(3, [1, 2, 9], [4, 0, 7]).tolist()
+    kept = timeline._folded(table(one, period(4, [5]), period(5, [6])))
+    assert kept.tolist() == table(one, period(4, [5]), period(5, [6])).tolist()
+    assert timeline._folded(np.zeros((7, 0), np.int64)).shape == (7, 0)
+    assert (timeline._first(period(0, [5, 7], [4, 6])), timeline._last(period(0, [5, 7], [4, 6]))) == (4, 7)
+    assert (timeline._first(period(0, [3, 7], [4, 9])), timeline._last(period(0, [3, 7], [4, 9]))) == (3, 9)
+
+
+def test_rows_of_one_batch_are_periods_of_a_microsecond():
+    found = Times.of(np.array([12, 10, 12, UNTIMED, 12]), np.array([True, False, False, True, True]))
+    assert found.periods().T.tolist() == [period(10, [10]).tolist(), period(12, [12], [12, 12]).tolist()]
+    assert (found.level, found.untimed) == (0, 1)
+
+
+def test_coarser_periods_are_merged_with_finer_ones():
+    fine, coarse = (
+        Times.of(np.array([8, 9, 12]), np.array([False, True, False])),
+        Times(2, table(period(2, [9])).tobytes()),
+    )
+    for together in (fine.merge(coarse), coarse.merge(fine)):
+        assert together.level == 2
+        assert together.periods().T.tolist() == [period(2, [8, 9], [9]).tolist(), period(3, [12]).tolist()]
+    assert Times(untimed=2).merge(Times(untimed=3)) == Times(untimed=5)
+
+
+def test_what_a_report_says_of_few_rows():
+    assert Times().facts() is None
+    assert Times(untimed=3).facts() == Timeline(0, 3, None, None)
+    found = Times.of(START + np.array([0, 0, SECOND]), np.array([True, False, False])).facts()
+    assert found == Timeline(
+        3,
+        0,
+        told(START),
+        told(START + SECOND),
+        (Period(told(START), 2, 1), Period(told(START + SECOND), 1, 0)),
+    )
+
+
+def test_how_often_chance_is_as_uneven():
+    assert timeline._chance(table(period(1, [1]))) is None
+    assert timeline._chance(table(period(1, [1]), period(2, [2]))) is None
+    assert timeline._chance(table(period(1, [], [1]), period(2, [], [2]))) is None
+    parts = table(*(period(key, [key]) for key in range(20)), *(period(key, [], [key]) for key in range(20, 40)))
+    assert timeline._chance(parts) == 1 / 5_000
+    assert timeline._most_telling(parts) == 20
+    assert timeline._share(parts[:, 10:30]) == 0.5
+    assert timeline._share(parts[:, 15:25]) == 0.5
+    assert timeline._share(parts[:, 15:21]) == pytest.approx(1 / 6)
+
+
+def test_chance_is_the_share_of_orders_that_are_as_uneven():
+    """Fifteen requests, of which the last seven failed, in the same orders as are tried, and the order they came in."""
+    parts = table(*(period(key, [key]) for key in range(8)), *(period(key, [], [key]) for key in range(8, 15)))
+    beyond = np.arange(15) >= 8
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(15), (4_999, 1)), axis=1)
+    separated = [np.count_nonzero(np.diff(beyond[order])) == 1 for order in orders]
+    assert timeline._chance(parts) == (1 + sum(separated)) / 5_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
+from likewise.compare.variations.edge import all_features
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.cells import (
     MISSING,
@@ -238,6 +240,14 @@ def test_variants_are_the_rows_again_and_one_that_widens_a_column_stands_alone()
 def test_a_type_holds_a_number_or_it_does_not(dtype, inside, outside):
     assert [holds(np.dtype(dtype), value) for value in inside] == [True] * len(inside)
     assert [holds(np.dtype(dtype), value) for value in outside] == [False] * len(outside)
+
+
+@pytest.mark.parametrize(("width", "features"), [(512, 512), (513, 1)])
+def test_up_to_512_columns_of_an_array_are_features(width, features):
+    inputs = batch(ArrayColumns({"x": np.zeros((3, width))}))
+    found = all_features(SimpleNamespace(columns=("x",), batch=inputs))
+    assert len(found) == features
+    assert [one.of(inputs.inputs).shape for one in found[:1]] == [(3,) if features > 1 else (3, 513)]
 
 
 # How a table is read, and what a cast leaves

@@ -22,6 +22,7 @@ from likewise.data.columns import (
     CaseColumns,
     FrameColumns,
     numpy_dtype,
+    own_array,
     plain,
     require_unique,
 )
@@ -389,3 +390,40 @@ SMALL = {"a": np.array([1, -2], "int8"), "b": [0.5, -0.0]}
 def test_columns_that_pandas_holds_as_just_these_numbers(table, expected):
     table = table if isinstance(table, pa.Table) else pa.Table.from_pandas(table)
     assert ArrowColumns(table).are_plain_numbers() is expected
+
+
+def test_of_two_columns_of_one_name_the_first_is_asked():
+    columns = FrameColumns(pd.DataFrame([[1.0, 2.0, 3.0]], columns=["a", "b", "a"]))
+    assert columns["a"].tolist() == [1.0]
+    assert columns.select(["b", "a"]).frame().to_numpy().tolist() == [[2.0, 1.0]]
+    assert FrameColumns(pd.DataFrame({0: [1], "1": [2]}))["0"].tolist() == [1]
+
+
+def test_a_window_of_a_window_stays_within_it():
+    columns = ArrayColumns({"a": np.arange(10), "b": np.arange(10) * 2})
+    window = columns.slice(2, 6)
+    assert window["a"].tolist() == [2, 3, 4, 5]
+    assert window.slice(1, 3)["a"].tolist() == [3, 4]
+    assert window.slice(1, 9)["b"].tolist() == [6, 8, 10]
+    assert window.slice(4, 5)["a"].tolist() == []
+    assert window.select(["b"])["b"].tolist() == [4, 6, 8, 10]
+    assert window.take(np.array([3, 0]))["a"].tolist() == [5, 2]
+    assert (list(window), len(window), "a" in window, "c" in window) == (["a", "b"], 2, True, False)
+    assert columns.slice(8, 20)["a"].tolist() == [8, 9]
+
+
+def test_only_what_can_be_written_to_is_copied_from_cells():
+    inner, held = [1], object()
+    cells = np.empty(2, dtype=object)
+    cells[:] = [held, "x"]
+    assert own_array(cells)[0] is held
+    cells[1] = inner
+    copied = own_array(cells)
+    assert copied[1] == inner
+    assert copied[1] is not inner
+    numbers = np.arange(3)
+    assert own_array(numbers).tolist() == [0, 1, 2]
+    assert own_array(numbers) is not numbers
+    for writable in ({"a": 1}, {1}, bytearray(b"a"), np.arange(2)):
+        cells[0] = writable
+        assert own_array(cells)[0] is not writable

@@ -80,6 +80,18 @@ def test_nothing_observed_gives_no_figures(metric):
     json.dumps(metric.empty().details())
 
 
+def test_nothing_observed_adds_nothing(metric):
+    """Also where all figures are zero, which are the least that there are."""
+    same, other = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[1.5, 2.0], [3.0, 4.25]])
+    labels = np.array([0, 1])
+    pairs = [make_pair(same, same), make_pair(same, other), make_pair(labels, labels, Kind.LABEL)]
+    for pair in pairs:
+        if applicable(metric, pair):
+            found = metric.observe(pair)
+            assert_same(metric.empty().merge(found), found)
+            assert_same(found.merge(metric.empty()), found)
+
+
 def large_pairs():
     rng = np.random.default_rng(7)
     rows = 40_000
