@@ -396,8 +396,8 @@ def telling(case: Case, things: Sequence[Thing], change: Callable[[Thing], Chang
     """Those of a few things that move the answers at all, each changed alone; all of them where none does."""
     few, few_enough = Trial.few(case), 1 < len(things) <= MOST_IDLE
     given = [few.ask(change(thing)) if few_enough else None for thing in things]
-    telling = [t for t, gave in zip(things, given, strict=True) if gave is None or few.moved(few.candidate, gave)]
-    return telling or list(things)
+    moving = [t for t, gave in zip(things, given, strict=True) if gave is None or few.moved(few.candidate, gave)]
+    return moving or list(things)
 
 
 def searching(case: Case, things: Iterable[Thing], *, patience: float = PATIENCE) -> Iterator[Thing]:

@@ -308,9 +308,7 @@ def _without_weights(culprit: Culprit) -> bool:
     graft, both = culprit.graft, culprit.beside
     sides = ((both.candidate, graft.nodes), (both.twin, graft.others))
     held = (one for graph, nodes in sides for index in nodes for one in graph.constants_of(index).values())
-    return graft.how == "replaced" and not any(
-        one.values.dtype.kind == "f" and one.values.size >= LEARNT for one in held
-    )
+    return graft.how == "replaced" and all(one.values.size < LEARNT for one in held)
 
 
 def _grafts(both: Beside, outputs: Mapping[str, str]) -> Iterator[Graft]:
