@@ -113,6 +113,49 @@ def test_the_transformed_target_is_not_taken_back(data):
     assert "StandardScaler" in found.culprit
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "told"),
+    [
+        (np.expm1, np.exp, "exp instead of exp(x) - 1"),
+        (np.exp2, np.exp, "exp instead of power of 2"),
+        (np.tanh, lambda x: 1 / (1 + np.exp(-x)), "sigmoid instead of tanh"),
+    ],
+)
+def test_another_link_of_the_same_scores(line, data, right, wrong, told):
+    model, _ = line
+    scores = model.predict(data[0]) / 8
+    found = first(lambda x: right(model.predict(x) / 8), lambda x: wrong(model.predict(x) / 8), {"x": data[0]})
+    assert (found.cause, found.explained_share) == ("link-function", 1.0)
+    assert told in found.culprit
+    assert np.ptp(scores) > 1
+
+
+@pytest.mark.parametrize(
+    ("way", "cause", "told"),
+    [
+        (lambda value: value * 3.28084, "output-kind", "* 0.3048"),
+        (lambda value: value - 7, "model-part-dropped", "output + 7"),
+        (lambda value: (value - 5) / 2.5, "model-part-dropped", "output * 2.5 + 5"),
+    ],
+)
+def test_a_scale_that_no_model_holds_is_told_by_its_numbers(line, data, way, cause, told):
+    model, _ = line
+    found = first(model, lambda x: {"value": way(model.predict(x))}, {"x": data[0]})
+    assert (found.cause, found.explained_share) == (cause, 1.0)
+    assert told in found.culprit
+
+
+def test_answers_that_only_resemble_a_line_are_not_told_as_one(line, data):
+    model, _ = line
+
+    def bent(x):
+        value = model.predict(x)
+        return {"value": 2 * value + 0.3 * np.sin(9 * value)}
+
+    report = data_only.explain(model, bent, {"x": data[0]}, explain_budget=60)
+    assert report.diagnoses == ()
+
+
 def test_scores_that_no_link_makes_probabilities(data):
     """A tree has no scores: the candidate gives votes of leaves, not probabilities."""
     model = DecisionTreeClassifier(max_depth=3, random_state=0).fit(*data[:2])

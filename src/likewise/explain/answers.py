@@ -4,9 +4,6 @@ A probe of outputs changes answers, not models: it puts a link, an order or a ru
 failing rows agree then, by the comparison that all experiments use. What it did has to do more than an answer that is
 the same for every row would do, or it has shown nothing. Readings that are tried one after the other are tried on a
 few rows first, and on all rows if that looks right.
-
-Links stand between what a model computes and what it answers. Each is named so that a sentence can say which one is
-missing or too much. Those of a row (softmax, a norm) work along the last axis, the others element by element.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from likewise.contracts.models import Kind, Label
 from likewise.contracts.report import Place
 from likewise.explain.case import Case, Explained, Fix, Remedy, made_once, rows_agreeing
 from likewise.explain.experiment import ENOUGH, HARMLESS, Effect, Trial
-from likewise.models.onnx import edits, rewrites
+from likewise.models.onnx import edits
 from likewise.models.onnx.edits import Nodes
 
 if TYPE_CHECKING:
@@ -236,6 +233,21 @@ def in_shape_of(scores: Array, wanted: Array) -> Iterator[Array]:
         yield scores[:, 0].reshape(wanted.shape)
 
 
+def other_views(case: Case, pair: Pair, ours: Array, rows: Array) -> Iterator[tuple[str, Array]]:
+    """What else the reference answers, in every way that has the shape of this output."""
+    for name, view in views(case).items():
+        if name != pair.spec.reference:
+            for values in in_shape_of(view[rows], ours):
+                yield name, values
+
+
+def sigmoid(values: Array) -> Array:
+    from scipy.special import expit
+
+    made: Array = expit(values)
+    return made
+
+
 def culprit(concerned: Sequence[Pair], detail: str, *, nodes: tuple[str, ...] = ()) -> Place:
     """Outputs by the reference's names; beside them what the candidate calls them and what is wrong with them."""
     others = [pair.spec.candidate for pair in concerned if pair.spec.candidate != pair.spec.reference]
@@ -393,100 +405,3 @@ def behind(case: Case, nodes: Mapping[str, Nodes | None], done: str, *, dtype: A
 
     outputs = ", ".join(repr(output) for output in known)
     return (Fix(f"nodes put behind {outputs}: {done}", make),)
-
-
-Function = Callable[[Array], Array]
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A function, its code for a user, and what undoes it, None where nothing does. `rows`: needs several columns."""
-
-    name: str
-    code: str
-    apply: Function
-    inverse: Function | None = None
-    rows: bool = False
-
-
-def sigmoid(values: Array) -> Array:
-    from scipy.special import expit
-
-    made: Array = expit(values)
-    return made
-
-
-def logit(values: Array) -> Array:
-    from scipy.special import logit as logit_of
-
-    made: Array = logit_of(values)
-    return made
-
-
-def softmax(values: Array) -> Array:
-    shifted = values - values.max(axis=-1, keepdims=True)
-    powers = np.exp(shifted)
-    made: Array = powers / powers.sum(axis=-1, keepdims=True)
-    return made
-
-
-def log_softmax(values: Array) -> Array:
-    return np.asarray(np.log(softmax(values)))
-
-
-def probabilities_before_softmax(values: Array) -> Array:
-    """What the softmax was taken of, if that was probabilities: the only logs that add up to one."""
-    logs = np.log(values)
-    made: Array = logs + (1.0 - logs.sum(axis=-1, keepdims=True)) / values.shape[-1]
-    return made
-
-
-def normalized(values: Array) -> Array:
-    """Each row divided by its sum."""
-    made: Array = values / values.sum(axis=-1, keepdims=True)
-    return made
-
-
-LINKS = (
-    # A softmax would turn log-probabilities into probabilities as well: the exact one comes first.
-    Link("exp", "np.exp(output)", np.exp, np.log),
-    Link("sigmoid", "scipy.special.expit(output)", sigmoid, logit),
-    Link("softmax", "scipy.special.softmax(output, axis=-1)", softmax, probabilities_before_softmax, rows=True),
-    Link("log-softmax", "scipy.special.log_softmax(output, axis=-1)", log_softmax, None, rows=True),
-    Link("exp(x) - 1", "np.expm1(output)", np.expm1, np.log1p),
-    Link("square", "np.square(output)", np.square, np.sqrt),
-    Link(
-        "signed square",
-        "np.sign(output) * output**2",
-        lambda values: np.asarray(np.sign(values) * values**2),
-        lambda values: np.asarray(np.sign(values) * np.sqrt(np.abs(values))),
-    ),
-    Link("reciprocal", "1 / output", np.reciprocal, np.reciprocal),
-    Link("power of 10", "10.0**output", lambda values: np.asarray(np.power(10.0, values)), np.log10),
-    Link("power of 2", "np.exp2(output)", np.exp2, np.log2),
-    Link("tanh", "np.tanh(output)", np.tanh, np.arctanh),
-    Link("softplus", "np.logaddexp(0, output)", lambda values: np.asarray(np.logaddexp(0.0, values)), None),
-    Link(
-        "sigmoid, normalised",
-        "(p := scipy.special.expit(output)) / p.sum(axis=-1, keepdims=True)",
-        lambda values: normalized(sigmoid(values)),
-        None,
-        rows=True,
-    ),
-)
-"""Links of the models we know: of classifiers, of counts and positive targets, of ranks, of transformed targets."""
-
-
-def of_one_column(link: Link, values: Array) -> Iterator[tuple[str, Callable[[], Array], Nodes | None]]:
-    """Two classes of which only one column was made to be read: the other follows from it."""
-    if values.ndim != 2 or values.shape[1] != 2 or link.rows:
-        return
-
-    def of_column(column: int) -> Array:
-        made = link.apply(values[:, column])
-        return np.stack([1.0 - made, made] if column else [made, 1.0 - made], axis=1)
-
-    written = rewrites.LINKS.get(link.name)
-    nodes = [None if written is None else rewrites.of_column(written, column) for column in (0, 1)]
-    yield f"{link.name} of the second column", lambda: of_column(1), nodes[1]
-    yield f"{link.name} of the first column", lambda: of_column(0), nodes[0]

@@ -16,22 +16,13 @@ from likewise.data.cells import listed
 from likewise.explain import answers, features
 from likewise.explain.answers import Reading, best
 from likewise.explain.case import Case, Explained, Remedy, probe, rows_agreeing
-from likewise.explain.experiment import ENOUGH, HEALED, Change, Claim, shown
+from likewise.explain.experiment import ENOUGH
 from likewise.explain.weights import reference_parameters
-from likewise.models.onnx import edits, rewrites
+from likewise.models.onnx import rewrites
 from likewise.models.onnx.edits import Nodes, Writer
-
-TRANSFORMS = (b"NONE", b"LOGISTIC", b"SOFTMAX", b"SOFTMAX_ZERO", b"PROBIT")
-"""What the classical operators of ONNX may do to their scores."""
-
-OF_SCORES = ("sigmoid", "softmax", "sigmoid, normalised", "exp", "tanh", "softplus")
-"""Links that may stand in for a model's own."""
 
 SAME = 1e-4
 """How far scores may be apart from one offset, in units of their size."""
-
-MOST_NODES = 2
-"""Nodes with a link of their own beyond which none of them is the last."""
 
 EXACT = 0.995
 """Numbers that are all there are nearly all the same."""
@@ -50,179 +41,6 @@ FEWEST_ROWS = 5
 
 MANY = 50
 """Different answers up to which they are counted."""
-
-
-@probe("link-function", when=lambda case: answers.complete(case) and bool(answers.failing_numbers(case)))
-def links(case: Case) -> Sequence[Explained]:
-    """Apply or undo a link on the candidate's answers, or do to the reference's what was done to them, and compare."""
-    found = best(case, _links)
-    # One link can make up for another fault by chance: it is sure where the answers show a link as well.
-    in_graph = next(shown(case, _in_graph(case, sure=found is not None)), None)
-    return [entry for entry in (in_graph, found) if entry is not None]
-
-
-def _links(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
-    """Every link worth a trial, the likely ones first."""
-    ours, theirs = pair.reference.astype(np.float64), pair.candidate.astype(np.float64)
-    yield from _put_right(pair, theirs)
-    yield from _moved_as_well(ours, theirs)
-    yield from _made_alike(ours)
-    yield from _target_transform(case, theirs)
-    yield from _other_link(case, pair, ours, rows)
-    if theirs.ndim == 2 and theirs.shape[1] > 1:
-        yield Reading(
-            "link-function",
-            "rows not normalised",
-            "with each row divided by its sum",
-            Remedy(done="Normalise the rows: output / output.sum(axis=1, keepdims=True)"),
-            "candidate",
-            partial(answers.normalized, theirs),
-            nodes=rewrites.LINKS["normalised"],
-            # A sum instead of a mean, or percent, is what it looks like where all rows have the same sum.
-            simplicity=4,
-        )
-
-
-def _of_shape(values: Array) -> Iterator[answers.Link]:
-    """The links that such answers can have."""
-    several = values.ndim >= 2 and values.shape[-1] > 1
-    yield from (link for link in answers.LINKS if several or not link.rows)
-
-
-def _put_right(pair: Pair, theirs: Array) -> Iterator[Reading]:
-    """A link that the candidate lacks, or has once too often."""
-    reading = partial(Reading, "link-function", side="candidate")
-    for link in _of_shape(theirs):
-        missing, remedy = f"{link.name} missing", f"Export with the {link.name} at the end"
-        done = f"Apply the {link.name} to the candidate's output: {link.code}"
-        yield reading(
-            missing,
-            f"with the {link.name} applied to the candidate's answers",
-            Remedy(remedy, done=done),
-            made=partial(link.apply, theirs),
-            nodes=rewrites.LINKS.get(link.name),
-        )
-        for which, made, nodes in answers.of_one_column(link, theirs):
-            yield reading(missing, f"with the {which} taken of the candidate's answers", remedy, made=made, nodes=nodes)
-        if link.inverse is not None:
-            twice = pair.spec.kind is Kind.PROBABILITY and link.name in ("sigmoid", "softmax")
-            what = f"{link.name} applied {'twice' if twice else 'although the reference has none'}"
-            yield reading(
-                "square root missing" if link.name == "square" else what,
-                f"with the {link.name} taken back from the candidate's answers",
-                f"Take the {'second ' if twice else ''}{link.name} out of the export",
-                made=partial(link.inverse, theirs),
-                nodes=rewrites.INVERSES.get(link.name),
-            )
-
-
-def _moved_as_well(ours: Array, theirs: Array) -> Iterator[Reading]:
-    """A link left out together with what it does to the base score: scores that all are off by the same amount."""
-    for link in answers.LINKS:
-        if link.rows or link.inverse is None:
-            continue
-        with np.errstate(all="ignore"):
-            apart = link.inverse(ours) - theirs
-        offset = float(np.median(apart)) if np.isfinite(apart).all() and apart.size > 1 else 0.0
-        if abs(offset) > SAME and np.ptp(apart) <= SAME * max(1.0, float(np.abs(theirs).max())):
-            yield Reading(
-                "link-function",
-                f"{link.name} missing, also of the base score",
-                f"with {offset:+.6g} and then the {link.name} applied to the candidate's answers",
-                f"Export with the {link.name} at the end and the base score before it, or put both right in the output",
-                "candidate",
-                partial(link.apply, theirs + offset),
-                simplicity=3,
-                nodes=partial(_shifted, offset=offset, link=rewrites.LINKS[link.name]),
-            )
-
-
-def _shifted(write: Writer, x: str, *, offset: float, link: Nodes) -> str:
-    return link(write, write("Add", x, offset))
-
-
-def _made_alike(ours: Array) -> Iterator[Reading]:
-    """A link that cannot be undone, or not exactly: the reference's answers are put through it instead."""
-    for link in _of_shape(ours):
-        what = f"{link.name} applied although the reference has none"
-        remedy = f"Take the {link.name} out of the export"
-        done = f"with the {link.name} applied to the reference's answers too"
-        yield Reading("link-function", what, done, remedy, "reference", partial(link.apply, ours))
-        for which, made, _ in answers.of_one_column(link, ours):
-            done = f"with the {which} taken of the reference's answers too"
-            yield Reading("link-function", what, done, remedy, "reference", made)
-
-
-def _target_transform(case: Case, theirs: Array) -> Iterator[Reading]:
-    """A regressor that learnt a transformed target: its transformation may not have been taken back."""
-    transformer: Any = getattr(features.innermost(case), "transformer_", None)
-    if case.framework("reference") != "sklearn" or not hasattr(transformer, "inverse_transform"):
-        return
-    try:
-        table = np.asarray(transformer.inverse_transform(theirs.reshape(len(theirs), -1)), dtype=np.float64)
-    except Exception:  # noqa: BLE001 - a user's own function may refuse anything
-        return
-    name = type(transformer).__name__
-    yield Reading(
-        "link-function",
-        f"inverse of {name} missing",
-        f"with the target's {name} taken back",
-        "Export the TransformedTargetRegressor as a whole, or apply transformer_.inverse_transform",
-        "candidate",
-        lambda: table.reshape(theirs.shape),
-    )
-
-
-def _other_link(case: Case, pair: Pair, ours: Array, rows: Array) -> Iterator[Reading]:
-    """Another link on the same scores."""
-    kinds = {spec.name: spec.kind for spec in case.runners["reference"].signature.outputs or ()}
-    for name, values in _other_views(case, pair, ours, rows):
-        if kinds.get(name) is not Kind.SCORE:
-            continue
-        for link in answers.LINKS:
-            if link.name in OF_SCORES:
-                yield Reading(
-                    "link-function",
-                    f"{link.name} of the scores instead of the model's own link",
-                    f"with the {link.name} of the reference's {name} in the place of its own {pair.spec.name}",
-                    "Export the model's own link from scores to probabilities",
-                    "reference",
-                    partial(link.apply, values),
-                )
-
-
-def _other_views(case: Case, pair: Pair, ours: Array, rows: Array) -> Iterator[tuple[str, Array]]:
-    """What else the reference answers, in every way that has the shape of this output."""
-    for name, view in answers.views(case).items():
-        if name != pair.spec.reference:
-            for values in answers.in_shape_of(view[rows], ours):
-                yield name, values
-
-
-def _in_graph(case: Case, *, sure: bool) -> Iterator[Claim]:
-    """An attribute of the candidate's graph that says which link to apply."""
-    proto = case.editable()
-    if proto is None:
-        return
-    nodes = [n.name for n in proto.graph.node if edits.attribute(n, "post_transform") is not None]
-    concerned = [answers.pairs(case)[position] for position in answers.failing_numbers(case)]
-    for name in nodes if len(nodes) <= MOST_NODES else ():
-        for transform in TRANSFORMS:
-            copy = edits.copied(proto)
-            node = next(node for node in copy.graph.node if node.name == name)
-            was = edits.attribute(node, "post_transform")
-            if was == transform:
-                continue
-            edits.set_attribute(node, "post_transform", transform)
-            what = f"post_transform {was.decode()} instead of {transform.decode()}, {node.op_type} '{name}'"
-            yield Claim(
-                "link-function",
-                answers.culprit(concerned, what, nodes=(name,)),
-                f"with post_transform={transform.decode()} in node '{name}' the candidate agrees on {HEALED}",
-                Remedy(done=edits.setting(node, "post_transform", transform.decode())),
-                (Change(target=copy),),
-                simplicity=1 if sure else 3,
-            )
 
 
 @probe(
@@ -250,7 +68,7 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
         )
     yield from _constant_terms(case, theirs)
     yield from _limits(case, pair, theirs)
-    yield from _target_scale(case, pair, theirs)
+    yield from _line(case, pair, theirs)
     digits = answers.decimals(theirs)
     rounded: Any = partial(np.round, decimals=digits)
     for what, done, way in (
@@ -260,7 +78,7 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
     ):
         yield Reading("output-kind", what, done, "Export all digits of the output", "reference", partial(way, ours))
     # Another answer of the same model: scores for probabilities, distances for scores.
-    for name, values in _other_views(case, pair, ours, rows):
+    for name, values in answers.other_views(case, pair, ours, rows):
         yield Reading(
             "output-kind",
             f"{name} of the model",
@@ -289,29 +107,36 @@ def _clipped(write: Writer, x: str, *, low: float | None, high: float | None) ->
     return x if high is None else write("Min", x, high)
 
 
-def _target_scale(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
-    """The scale and the centre of a target, which a model holds as numbers, not put back into its answers."""
+def _line(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
+    """One factor and one addend for all answers: the scale and the centre of a target not put back, or another unit."""
     whole = next(other for other in answers.pairs(case) if other.spec is pair.spec)
     ours, given = (side.astype(np.float64).ravel() for side in (whole.reference, whole.candidate))
     if ours.size != given.size or not np.isfinite([ours, given]).all() or len(np.unique(given)) < FEWEST_ROWS:
         return
-    held = {p.path: float(p.values.ravel()[0]) for p in reference_parameters(case) if p.values.size == 1}
-    line = [float(number) for number in np.polyfit(given, ours, 1)]
-    names = [next((n for n, value in held.items() if abs(value - x) <= SAME * abs(x)), "") for x in line]
-    # A line that fits by chance has numbers that nobody knows.
-    if all(names) and abs(held[names[0]] - 1) > SAME:
-        factor, addend = (held[name] for name in names)
-        yield Reading(
-            "model-part-dropped",
-            f"{' and '.join(names)} left out",
-            f"multiplied by the reference's {names[0]} and with its {names[1]} added",
-            Remedy(
-                "Export the model with what its target was scaled by", done=f"Apply it: output * {factor} + {addend}"
-            ),
-            "candidate",
-            lambda: theirs * factor + addend,
-            nodes=partial(_on_a_line, factor=factor, addend=addend),
-        )
+    factor, addend = (float(number) for number in np.polyfit(given, ours, 1))
+    known = {p.path: float(p.values.ravel()[0]) for p in reference_parameters(case) if p.values.size == 1}
+    names = [next((n for n, value in known.items() if abs(value - x) <= SAME * abs(x)), "") for x in (factor, addend)]
+    # Numbers that the model holds are not on a line by chance.
+    named = all(names) and abs(known[names[0]] - 1) > SAME
+    if named:
+        factor, addend = (known[name] for name in names)
+    elif abs(factor - 1) <= SAME:
+        factor, addend = 1.0, float(np.median(ours - given))
+    elif abs(addend) <= SAME * float(np.abs(ours).max()):
+        factor, addend = float(np.median(ours[given != 0] / given[given != 0])), 0.0
+    if pair.spec.kind is Kind.PROBABILITY and not named:
+        return
+    code = " ".join(["output", *([f"* {factor:.7g}"] * (factor != 1)), *([f"+ {addend:.7g}"] * (addend != 0))])
+    yield Reading(
+        "model-part-dropped" if addend else "output-kind",
+        f"{' and '.join(names)} left out" if named else f"to be read as {code}",
+        f"multiplied by the reference's {names[0]} and with its {names[1]} added" if named else f"read as {code}",
+        Remedy("Export the model with what its target was scaled by", done=f"Apply it: {code}"),
+        "candidate",
+        lambda: theirs * factor + addend,
+        simplicity=2 if named else 5,
+        nodes=partial(_on_a_line, factor=factor, addend=addend),
+    )
 
 
 def _on_a_line(write: Writer, x: str, *, factor: float, addend: float) -> str:
@@ -478,4 +303,4 @@ def _of_classes(case: Case, pair: Pair) -> bool:
     )
 
 
-EXTENSIONS = (links, output_kinds, constant_outputs, column_order)
+EXTENSIONS = (output_kinds, constant_outputs, column_order)
