@@ -328,7 +328,7 @@ def test_two_pipelines_of_which_one_has_a_part_fitted_otherwise(order, quantiles
 
 def test_two_pipelines_of_which_one_was_trained_otherwise():
     reference, candidate = fitted(SOLD, BOUGHT, CITIES, 100), fitted(SOLD, BOUGHT, CITIES, 100)
-    candidate["model"].coef_ = candidate["model"].coef_ + np.array([0.0, 0.3, 0.0])
+    candidate["model"].coef_ = candidate["model"].coef_ + np.array([0.1, 0.3, -0.2])
     report = likewise.check(reference, candidate, SOLD, edge="off", batch_sizes=(), explain_budget=60)
     assert (report.diagnoses[0].cause, report.diagnoses[0].culprit) == ("stale-weights", "model (coef_)")
 

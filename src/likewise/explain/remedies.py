@@ -79,7 +79,9 @@ def diagnoses(case: Case, found: Sequence[tuple[Explained, float]]) -> Iterator[
         tried = bool(remedy.again) or entry.cause not in NOT_BY_EXPORT
         double = entry.cause in IN_DOUBLE
         effect = exported(case, *(["--double"] if double else [])) if tried and double == first else None
-        proven = next((fix for fix in entry.fixes if fix.proven and not fix.options), None)
+        # Only graphs are repaired.
+        fixes = entry.fixes if case.graph() is not None else ()
+        proven = next((fix for fix in fixes if fix.proven and not fix.options), None)
         if proven is not None and not remedy.done and entry.cause not in NOT_BY_EXPORT:
             remedy = replace(remedy, done=f"Have it put right in a copy by likewise fix: {proven.told}")
         yield _with_remedy(case, told, remedy, effect)

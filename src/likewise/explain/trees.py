@@ -10,6 +10,7 @@ import numpy as np
 
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
+from likewise.data.cells import listed
 from likewise.errors import LikewiseError, ModelError
 from likewise.explain.case import Case, Fix, made_once
 from likewise.explain.experiment import ENOUGH, Change
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 MOST_CELLS = 40_000_000
 """Rows times columns of what trees are given, beyond which rows are not followed."""
+
+SHOWN = 6
+"""Categories of a split that are named."""
 
 ROUNDING = 1e-5
 """How far apart a value may be on both sides, relative to the size of its column, to be one value rounded."""
@@ -342,12 +346,6 @@ class Survey:
         return f"{int((differ.column | differ.moved | differ.torn).sum())} of {differ.inner} splits ask something else"
 
 
-def plausible(case: Case) -> bool:
-    """A first look: trees in the candidate's graph, and a reference that could have some."""
-    graph = case.graph("candidate")
-    return graph is not None and has_trees(case, "candidate") and has_trees(case, "reference")
-
-
 @made_once
 def survey(case: Case) -> Survey | None:
     """Compare the trees of both sides; None where one of them has none that can be read."""
@@ -441,3 +439,18 @@ def _wanted(limit: Array, held: Array, value: Array, value_there: Array, dtype: 
     wanted = np.clip(value_there, lower, np.maximum(upper, lower))
     possible = (lower <= upper) & (rank != rank_there) & np.isfinite(value) & np.isfinite(value_there)
     return np.where(possible, wanted, np.nan)
+
+
+def members(trees: Ensemble, node: int) -> str:
+    """The categories that a split asks for; empty where it asks for none."""
+    if trees.group[node] < 0:
+        return ""
+    return f"one of {{{listed([f'{value:g}' for value in trees.groups[trees.group[node]].tolist()], SHOWN)}}}"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def going_astray(rows: int) -> str:
+    return f", where {counted(rows, 'failing row')} go{'es' if rows == 1 else ''} the other way" if rows else ""

@@ -1,4 +1,4 @@
-"""The reference as a graph: itself, or what an exporter makes of it now.
+"""The reference as a graph: itself, or what an exporter makes of it now. And a candidate that is none.
 
 An estimator is converted for the inputs that the candidate declares, a network captured as the candidate was.
 """
@@ -6,6 +6,7 @@ An estimator is converted for the inputs that the candidate declares, a network 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -13,17 +14,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from likewise.compare.call import answers
+from likewise.compare.observe import prepare
+from likewise.contracts.comparison import Incident, Pair
 from likewise.contracts.data import Array, Batch
-from likewise.contracts.models import Model
+from likewise.contracts.models import ExportRequest, Model, Runner
 from likewise.data.columns import ArrayColumns
+from likewise.errors import LikewiseError
 from likewise.explain import remedies
-from likewise.explain.case import Case, made_once
+from likewise.explain.case import Case, made_once, rows_agreeing
 from likewise.explain.experiment import Trial
 from likewise.explain.trace import fed
 from likewise.models import quietly
 from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits, grafts
 from likewise.models.onnx.inside import Opened, constants
+from likewise.registry import exporters, open_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -120,6 +126,48 @@ def _types(candidate: ModelProto) -> list[tuple[str, Any]]:
             shape = [dim.dim_value if dim.dim_value > 0 else None for dim in held.shape.dim]
             found.append((value.name, known.get(held.elem_type, data_types.FloatTensorType)([None, *shape[1:]])))
     return found
+
+
+@contextmanager
+def with_graph(case: Case) -> Iterator[Case | None]:
+    """The same case with what the candidate's own exporter makes of it in its place, which can be edited.
+
+    None where it cannot be exported, or the export answers otherwise than the candidate.
+    """
+    runner, side, sample = case.runners["candidate"], case.side("candidate"), case.required
+    exporter = next((known for known in exporters() if known.claims(runner.native)), None)
+    if exporter is None or not case.lasts(SECONDS):
+        yield None
+        return
+    try:
+        with case.waiting():
+            fed = side.feed(sample.batch)[0]
+            proto = exporter.export(ExportRequest(runner.native, runner.signature, fed, details=runner.details))
+        model = Model("onnx", proto.SerializeToString())
+        with open_model(model) as opened:
+            yield _in_its_place(case, model, opened)
+    except LikewiseError:
+        yield None
+
+
+def _in_its_place(case: Case, model: Model, opened: Runner) -> Case | None:
+    sample, runners = case.required, {**case.runners, "candidate": opened}
+    # Held against the candidate itself first, then against the reference as the candidate was.
+    itself = replace(case, runners={**case.runners, "reference": case.runners["candidate"]})
+    plan = replace(case.plan, candidate=model, pair={}, feed={})
+    alike = itself.compared(replace(plan, reference=case.plan.candidate), opened, sample.batch)
+    prepared = prepare(plan, case.runners["reference"], opened, sample.batch)
+    if alike is None or not alike[1].all() or isinstance(prepared, Incident) or prepared.pairing.mismatches:
+        return None
+    ours, theirs = (answers(side, sample.batch, case.call_rows)[0] for side in (prepared.reference, prepared.candidate))
+    graphed = replace(case, plan=plan, runners=runners, known={})
+    graphed.reference, graphed.candidate = prepared.reference, prepared.candidate
+    graphed.specs = tuple(case.as_judged(spec) for spec in prepared.pairing.pairs)
+    pairs = graphed.pairs(sample.batch, ours, theirs)
+    known = tuple(pair for pair in pairs if isinstance(pair, Pair))
+    failing = ~rows_agreeing(pairs, len(sample))
+    graphed.sample = replace(sample, reference=ours, candidate=theirs, pairs=known, failing=failing)
+    return graphed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

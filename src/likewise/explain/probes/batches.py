@@ -239,6 +239,8 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
         )
     elif wrong and not experiment.answers_vary(case, "candidate"):
         evidence = f"the candidate answers like the reference at {told}, and the same rows differently at "
+        if not right and case.comparison.rows_beyond:
+            evidence = "the candidate's answers follow the size of a call, and are the reference's at none of "
         yield _sized(case, "candidate", right, max(wrong), f"{evidence}{_sizes(wrong)}")
 
 

@@ -20,6 +20,7 @@ from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import Change, Effect
 from likewise.explain.splice import Culprit
 from likewise.explain.weight_arrays import pattern, unequal
+from likewise.explain.weight_matching import before_the_model
 from likewise.explain.weights import reference_parameters
 from likewise.models.onnx import edits, rewrites, widen
 from likewise.models.onnx.grafts import Differing
@@ -75,14 +76,8 @@ AGAIN = Remedy(again="Export again from this reference, and check the export bef
 
 
 @probe(
-    "operator-attribute",
-    "wrong-wiring",
-    "model-part-dropped",
-    "operator-semantics",
-    "weight-corruption",
-    "traced-branch",
-    "approximation",
-    "precision-reduction",
+    *("operator-attribute", "wrong-wiring", "model-part-dropped", "operator-semantics", "weight-corruption"),
+    *("traced-branch", "approximation", "precision-reduction", "preprocessing-differs"),
     when=lambda case: case.graph() is not None and case.native("reference") is not None and _quantised_alike(case),
     slow=True,  # after the weights, which are read off the files however large they are
 )
@@ -187,6 +182,8 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
     fitted = case.framework("reference") not in ("onnx", "torch")
     if fitted and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing):
         cause = "weight-corruption"
+    elif fitted and cause == "operator-semantics" and _prepares(culprits[0]):
+        cause = "preprocessing-differs"
     # What a probe of its own knows a cause by is told in better words than that two nodes differ.
     single = all(len(culprit.graft.nodes) == 1 or culprit.graft.how in MISSING for culprit in culprits)
     # So is an output that is another tensor of the reference.
@@ -203,6 +200,11 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
         simplicity=exact if whole else 5 if fitted or not single else 3 if known else 4,
         fixes=Change(target=culprits[-1].graft.target).fixes(f"the reference's part put in the place of {place}"),
     )
+
+
+def _prepares(culprit: Culprit) -> bool:
+    """Do the nodes that differ stand before what was learnt?"""
+    return before_the_model(culprit.beside.candidate.proto).issuperset(culprit.graft.nodes)
 
 
 def _learnt(case: Case, differing: Differing) -> bool:

@@ -67,7 +67,7 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
             lambda: (ours == ours.max(axis=1, keepdims=True)).astype(np.float64),
         )
     yield from _constant_terms(case, theirs)
-    yield from _limits(case, pair, theirs)
+    yield from _limits(case, pair, ours, theirs)
     yield from _line(case, pair, theirs)
     digits = answers.decimals(theirs)
     rounded: Any = partial(np.round, decimals=digits)
@@ -90,16 +90,28 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
         )
 
 
-def _limits(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
-    """A smallest or largest value at which the reference's answers stop."""
-    values = next(other.reference for other in answers.pairs(case) if other.spec is pair.spec).astype(np.float64)
-    ends = [end if (values == end).sum() >= SEVERAL else None for end in (float(values.min()), float(values.max()))]
-    if ends[0] != ends[1] and np.isfinite(values).all():
+def _limits(case: Case, pair: Pair, ours: Array, theirs: Array) -> Iterator[Reading]:
+    """A smallest or largest value at which the answers of one side stop, and not those of the other."""
+    whole = next(other for other in answers.pairs(case) if other.spec is pair.spec)
+    if (ends := _ends(whole.reference)) is not None:
         done = f"output.clip({ends[0]}, {ends[1]})"
         remedy = Remedy("Export the model with its last clip", done=f"Apply the last clip: {done}")
         made, nodes = partial(np.clip, theirs, *ends), partial(_clipped, low=ends[0], high=ends[1])
         what = f"limits {ends[0]} to {ends[1]} missing"
         yield Reading("model-part-dropped", what, f"with {done}", remedy, "candidate", made, nodes=nodes)
+    if (ends := _ends(whole.candidate)) is not None:
+        told = "bounded by " + " and ".join(f"{end:g}" for end in ends if end is not None)
+        done = "with the reference's answers bounded as the candidate's are"
+        yield Reading("output-kind", told, done, "Leave the bounds out", "reference", partial(np.clip, ours, *ends))
+
+
+def _ends(array: Array) -> tuple[float | None, float | None] | None:
+    """The smallest and the largest answer, each where several rows have it; None if that is neither, or all."""
+    values = array.astype(np.float64)
+    low, high = (
+        end if (values == end).sum() >= SEVERAL else None for end in (float(values.min()), float(values.max()))
+    )
+    return (low, high) if low != high and np.isfinite(values).all() else None
 
 
 def _clipped(write: Writer, x: str, *, low: float | None, high: float | None) -> str:

@@ -1,8 +1,9 @@
 """What a service does to rows before its model sees them, and which model that is.
 
 Inside a service, or the code around a model, nothing can be looked at or changed. So the reference is asked what may
-have been asked there: columns with a default in them, text that was cut, dates read the other way round, numbers
-without their decimals. Where its answers are those of the candidate then, that is what happens there.
+have been asked there: columns with a default in them, text that was cut, dates read the other way round or in another
+time zone, numbers without their decimals or in another unit, categories numbered in another order. Where its answers
+are those of the candidate then, that is what happens there.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ import numpy as np
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.contracts.report import Place
-from likewise.data.cells import Edit, Field, missing_in
+from likewise.data.cells import Edit, Field, listed, missing_in
 from likewise.explain.case import Case, Explained, probe
-from likewise.explain.experiment import Change, Claim, Trial, run, shown
+from likewise.explain.experiment import HEALED, Change, Claim, Trial, run, shown
 from likewise.explain.features import fields_of, place_of
+from likewise.models.sklearn.walk import steps_before
+from likewise.models.trees.read import cut_to, trees_of
 from likewise.registry import describe_model
 
 SERVED, CODE = ("endpoints", "captured"), "python"
@@ -33,6 +36,20 @@ MOST_DEFAULTS = 256
 
 DATE = re.compile(r"^(\d{1,2})([./-])(\d{1,2})(?=\2\d)|(?<=\d{4}[./-])(\d{1,2})([./-])(\d{1,2})(?!\d)")
 """Day and month of a date that begins or ends with them."""
+
+MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)([T ])([01]\d:[0-5]\d|2[0-3]:[0-5]\d)")
+"""The beginning of a date with its time."""
+
+UNSEEN = "\x7fnever seen"
+"""A category that no model knows."""
+
+MOST_CATEGORIES, REPRODUCES, SHOWN = 24, 0.95, 3
+"""Categories that are tried in each other's place, the part of the rows of one that agree then, and those named."""
+
+POWERS = tuple(np.arange(-4.0, 4.25, 0.25).tolist())
+HALVINGS, SIMPLE, NEARER = 24, 1e-3, 0.1
+"""Powers of ten that are tried as factors, thirds that the nearest is narrowed down by, how near a simple number has to
+be, and the part of the difference that may be left on a few rows."""
 
 SPELT: Mapping[str, Callable[[str], str]] = {
     "in lower case": str.lower,
@@ -50,6 +67,27 @@ def _turned(found: re.Match[str]) -> str:
     return f"{month}{between}{day}" if max(int(day), int(month)) <= 12 else found[0]
 
 
+def _moved(hours: int) -> Callable[[str], str]:
+    """A moment read on the clock of another time zone, written as it was."""
+
+    def made(text: str) -> str:
+        found = MOMENT.match(text)
+        if found is None:
+            return text
+        moved = np.datetime64(f"{found[1]}T{found[3]}", "m") + np.timedelta64(hours, "h")
+        return str(moved).replace("T", found[2]) + text[found.end() :]
+
+    return made
+
+
+def _clock(hours: int) -> str:
+    return f"read {hours:+d} hours from its time zone"
+
+
+HOURS = tuple(hours for hours in range(-12, 15) if hours)
+CLOCKS = {_clock(hours): _moved(hours) for hours in HOURS}
+
+
 def _is_served(case: Case) -> bool:
     return case.framework("candidate") in SERVED and case.framework("reference") not in SERVED
 
@@ -65,7 +103,10 @@ def changed_by_the_service(case: Case) -> Iterator[Explained]:
     for field in fields_of(case):
         values = Trial.whole(case).values(field)
         # What nothing is known of any more, such as words in capital letters, is ignored like what is not handed on.
-        ways = chain(_ways(values), _defaults(values) if _ignored(case, field) else _limits(case, values))
+        if _ignored(case, field):
+            ways = chain(_ways(values), _defaults(values))
+        else:
+            ways = chain(_ways(values), _limits(case, values), _exchanged(case, field), _in_another_unit(case, field))
         yield from _first(case, field, ways)
 
 
@@ -97,12 +138,67 @@ def _limits(case: Case, values: Array) -> Iterator[tuple[str, Array]]:
         return
     good, bad = values[~failing].astype(np.float64), values[failing].astype(np.float64)
     least, most = float(np.nanmin(bad)), float(np.nanmax(bad))
-    for limit in dict.fromkeys((float(good[good < least].max(initial=-np.inf)), float(np.floor(least)), least)):
-        if np.isfinite(limit):
-            yield f"bounded to at most {limit:g}", np.minimum(values, limit).astype(values.dtype)
-    for limit in dict.fromkeys((float(good[good > most].min(initial=np.inf)), float(np.ceil(most)), most)):
-        if np.isfinite(limit):
-            yield f"bounded to at least {limit:g}", np.maximum(values, limit).astype(values.dtype)
+    for limit in _between(float(good[good < least].max(initial=-np.inf)), least):
+        yield f"bounded to at most {limit:g}", np.minimum(values, limit).astype(values.dtype)
+    for limit in _between(float(good[good > most].min(initial=np.inf)), most):
+        yield f"bounded to at least {limit:g}", np.maximum(values, limit).astype(values.dtype)
+
+
+def _between(good: float, bad: float) -> list[float]:
+    """Where a bound may lie: at either value, or at the roundest number between the two, which people write."""
+    if not np.isfinite(good):
+        return [bad]
+    low, high = sorted((good, bad))
+    steps = (10.0**power for power in range(int(np.ceil(np.log10(max(-low, high, 1.0)))), -4, -1))
+    round_ones = (step * np.ceil(low / step) for step in steps)
+    return list(dict.fromkeys((good, next((float(one) for one in round_ones if low <= one <= high), bad), bad)))
+
+
+def _exchanged(case: Case, field: Field) -> Iterator[tuple[str, Array]]:
+    """Categories that are taken for others, as in another numbering: those with which the reference answers alike."""
+    values, some = Trial.whole(case).values(field), Trial.some(case)
+    known = list(dict.fromkeys(values[~missing_in(values)].tolist())) if values.dtype.kind in "OUTiub" else []
+    if not 1 < len(known) <= MOST_CATEGORIES:
+        return
+    text, here = values.dtype.kind in "OUT", some.values(field)
+    # By what the reference is given in the place of all categories: the part of each one's rows that agree then.
+    fits: dict[Any, dict[Any, float]] = {}
+    for other in [*known, UNSEEN] if text else known:
+        effect = some.run(_handed_on(some, field, _filled(values, other)))
+        agrees = np.zeros(len(some), dtype=bool) if effect is None else effect.agrees
+        fits[other] = {one: float(agrees[here == one].mean()) for one in known if (here == one).any()}
+    best = {one: max(fits, key=lambda other: (fits[other].get(one, 0.0), other == one)) for one in known}
+    taken = {one: other for one, other in best.items() if other != one}
+    if taken and all(fits[other][one] >= REPRODUCES for one, other in taken.items()):
+        made = values.astype(object)
+        made[:] = [taken.get(value, value) for value in values.tolist()]
+        words = {other: "one never seen" if other == UNSEEN else repr(other) for other in taken.values()}
+        told = listed([f"{one!r} for {words[other]}" for one, other in taken.items()], SHOWN)
+        yield f"read by other categories ({told})", made if text else made.astype(values.dtype)
+
+
+def _in_another_unit(case: Case, field: Field) -> Iterator[tuple[str, Array]]:
+    """Numbers times the factor with which the reference comes nearest to the candidate, and simple ones beside it."""
+    values, few = Trial.whole(case).values(field), Trial.few(case)
+    if values.dtype.kind not in "iuf":
+        return
+
+    def apart(power: float) -> float:
+        answers = few.ask(_handed_on(few, field, values * 10.0**power))
+        return np.inf if answers is None else few.gap(reference=answers)
+
+    nearest = min(POWERS, key=apart)
+    low, high = nearest - POWERS[1] + POWERS[0], nearest + POWERS[1] - POWERS[0]
+    for _ in range(HALVINGS):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if apart(left) <= apart(right) else (left, high)
+    if apart((low + high) / 2) > NEARER * few.gap():
+        return
+    factor = float(10.0 ** ((low + high) / 2))
+    for simple in (round(factor, 1), 1 / max(round(1 / factor, 1), 0.1), factor):
+        if abs(simple / factor - 1) <= SIMPLE:
+            told = f"times {simple:.6g}" if simple > 1 else f"divided by {1 / simple:.6g}"
+            yield told, values * simple
 
 
 def _ways(values: Array) -> Iterator[tuple[str, Array]]:
@@ -111,13 +207,16 @@ def _ways(values: Array) -> Iterator[tuple[str, Array]]:
         for digits in range(4):
             yield f"rounded to {digits} decimals", np.round(values, digits)
         yield "cut to whole numbers", np.trunc(values)
+    if values.dtype.kind == "M":
+        for hours in HOURS:
+            yield _clock(hours), values + np.timedelta64(hours, "h")
     if values.dtype.kind not in "OUT":
         return
     texts = values.tolist()
     if not any(isinstance(text, str) for text in texts):
         return
     longest = max(len(text) for text in texts if isinstance(text, str))
-    ways = {**SPELT, **{f"cut to {size} characters": _cut(size) for size in LENGTHS if size < longest}}
+    ways = {**SPELT, **CLOCKS, **{f"cut to {size} characters": _cut(size) for size in LENGTHS if size < longest}}
     for told, way in ways.items():
         made = np.empty(len(texts), dtype=object)
         made[:] = [way(text) if isinstance(text, str) else text for text in texts]
@@ -136,8 +235,11 @@ def _defaults(values: Array) -> Iterator[tuple[str, Array]]:
     if values.dtype.kind in "iuf" and len(known):
         found = [*DEFAULTS, float(np.mean(known)), float(np.median(known)), *found]
     for value in found if values.dtype.kind in "iuf" else [*found, ""]:
-        filled = np.full(len(values), value, dtype=values.dtype if values.dtype.kind in "iuf" else object)
-        yield f"filled with {value!r}", filled
+        yield f"filled with {value!r}", _filled(values, value)
+
+
+def _filled(values: Array, value: Any) -> Array:
+    return np.full(len(values), value, dtype=values.dtype if values.dtype.kind in "iuf" else object)
 
 
 def _ignored(case: Case, field: Field) -> bool:
@@ -163,7 +265,7 @@ def another_version(case: Case) -> Iterator[Explained]:
             Claim(
                 "stale-weights",
                 Place("model"),
-                f"{path} answers as the service does: {{failing rows healed}} agree",
+                f"{path} answers as the service does: {HEALED} agree",
                 "Put the new model behind the address, and see that the service loads it",
                 (Change("reference", target=path),),
                 simplicity=1,
@@ -172,4 +274,28 @@ def another_version(case: Case) -> Iterator[Explained]:
     )
 
 
-EXTENSIONS = (changed_by_the_service, another_version)
+@probe("tree-count", when=lambda case: _is_closed(case) and case.native("reference") is not None)
+def trees_behind(case: Case) -> Iterator[Explained]:
+    """Trees that the reference holds and does not use, as after early stopping, are used behind the answers."""
+    _, model = steps_before(case.native("reference"))
+    held = trees_of(model)
+    every = None if held is None or held.stored <= held.trees else cut_to(case.native("reference"), held.stored)
+    if every is None or held is None:
+        return
+    yield from shown(
+        case,
+        [
+            Claim(
+                "tree-count",
+                Place(f"{held.stored} trees instead of {held.trees}"),
+                f"the reference holds {held.stored} trees and uses {held.trees}; with all of them it answers as the "
+                f"candidate does: {HEALED} agree",
+                "Save the model with the trees that predict uses: booster[:best_iteration + 1] (XGBoost), "
+                "save_model(num_iteration=best_iteration) (LightGBM)",
+                (Change("reference", target=every),),
+            )
+        ],
+    )
+
+
+EXTENSIONS = (changed_by_the_service, another_version, trees_behind)

@@ -15,9 +15,20 @@ from likewise.contracts.data import Array
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import told_apart
 from likewise.data.cells import listed
+from likewise.explain import twins
 from likewise.explain.case import DOUBLE, Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
-from likewise.explain.trees import Survey, has_trees, most, nudged, plausible, survey
+from likewise.explain.trees import (
+    Survey,
+    counted,
+    going_astray,
+    has_trees,
+    members,
+    most,
+    nudged,
+    read,
+    survey,
+)
 from likewise.models.onnx.tree_edits import divisors, with_attribute, with_constants
 from likewise.models.trees import differences
 from likewise.models.trees.ensemble import Ensemble
@@ -32,29 +43,49 @@ FEW_LEAVES = 0.5
 """Up to this share of the leaves, other values are damage; beyond it, another training."""
 
 AGAIN = Remedy(again="Export the model again; do not edit or patch the file")
+ONCE = Remedy("Apply the learning rate, or one over the number of trees, once", again="Export again")
+SAVED = "Compare the model with the file that was saved from it; record which training a file comes from"
 
 
 @probe(
-    "categorical-split",
-    "missing-value-handling",
-    "operator-attribute",
-    "feature-order",
-    "weight-corruption",
-    "float32-threshold",
-    "float32-input-cast",
-    when=plausible,
+    *("categorical-split", "missing-value-handling", "operator-attribute", "feature-order", "weight-corruption"),
+    *("float32-threshold", "float32-input-cast", "tree-count", "precision-reduction", "aggregation", "label-order"),
+    *("output-mapping", "model-part-dropped", "stale-weights"),
+    when=lambda case: all(has_trees(case, side) for side in ("reference", "candidate")),
 )
-def tree_splits(case: Case) -> Iterator[Explained]:
-    """Put one kind of difference right in a copy of the graph, all else as it was, and run it."""
+def trees(case: Case) -> Iterator[Explained]:
+    """Put one kind of difference right in a copy of the candidate's graph, all else as it was, and run it.
+
+    Where the candidate is no graph, in its export, if that answers alike.
+    """
+    if case.graph() is not None:
+        yield from _in_graph(case)
+        return
+    if read(case, "reference") is None or read(case, "candidate") is None:
+        return
+    with twins.with_graph(case) as graphed:
+        for found in _cut(case) if graphed is None else _in_graph(graphed):
+            # Nodes of a graph that nobody has are no place to look at, and nothing to put right.
+            remedy = found.remedy if isinstance(found.remedy, str) else found.remedy.suggestion or SAVED
+            yield replace(found, culprit=replace(found.culprit, nodes=()), remedy=remedy, fixes=())
+
+
+def _in_graph(case: Case) -> Iterator[Explained]:
     found = survey(case)
-    if found is not None and not found.differ.retrained:
+    if found is None:
+        return
+    if not found.differ.retrained:
         for look in (_categories, _codes, _gaps, _modes, _column_order, _others, _rounded):
             yield from shown(case, map(_proven, look(found)))
+    looks = () if found.differ.retrained else (_tree_count, _leaves, _outputs, _output_order, _measure, _base, _linear)
+    for look in (*looks, _training):
+        # Several ways to write one thing, of which the first that heals is told.
+        yield from islice(shown(case, map(_proven, look(found))), 1)
 
 
 def _proven(claim: Claim) -> Claim:
     """A claim with what is common to most of them, unless it says so itself."""
-    told = f"{claim.evidence}; with that put right in its graph {HEALED} agree"
+    told = f"{claim.evidence}; with that put right, {HEALED} agree"
     return claim if HEALED in claim.evidence else replace(claim, evidence=told)
 
 
@@ -72,13 +103,13 @@ def _categories(found: Survey) -> Iterator[Claim]:
     repaired = np.flatnonzero(differ.categories | differ.column | differ.gap)
     pair, rows = found.worst(wrong)
     node, other = found.node(pair)
-    asked = _members(differ.ours, node) or "a threshold"
-    instead = _members(differ.theirs, other) or f"at most {differ.theirs.threshold[other]:.6g}"
+    asked = members(differ.ours, node) or "a threshold"
+    instead = members(differ.theirs, other) or f"at most {differ.theirs.threshold[other]:.6g}"
     yield Claim(
         "categorical-split",
         found.place(pair),
-        f"where the reference asks for {asked}, the candidate asks for {instead}; so do {_count(len(wrong), 'split')} "
-        f"on categories{_rows(rows)}",
+        f"where the reference asks for {asked}, the candidate asks for {instead}; so do {counted(len(wrong), 'split')} "
+        f"on categories{going_astray(rows)}",
         "Encode the categories before the model (OneHotEncoder, OrdinalEncoder) and train on the codes, or export "
         "with a converter that writes category splits",
         found.written(differences.with_splits(differ, repaired)),
@@ -108,8 +139,8 @@ def _codes(found: Survey) -> Iterator[Claim]:
         "categorical-split",
         found.place(pair),
         f"in row {found.case.required.batch.rows.name(row)} the category of {name} is {code:g} to the reference's "
-        f"trees and {instead:g} to the candidate's, which ask for the same numbers{_rows(rows)}; given the reference's "
-        f"codes {HEALED} agree",
+        f"trees and {instead:g} to the candidate's, which ask for the same numbers{going_astray(rows)}; given the "
+        f"reference's codes {HEALED} agree",
         f"Encode {name} before the model and train on the codes: an exported tree knows no list of categories",
         found.given(given),
     )
@@ -129,7 +160,7 @@ def _gaps(found: Survey) -> Iterator[Claim]:
         "missing-value-handling",
         found.place(pair, *also),
         f"missing values of {found.column(pair)} go the other way than in the reference at {found.tree(pair)}"
-        f"{_rows(rows)}; so they do in {_count(len(wrong), 'split')} of {int(differ.split.sum())} "
+        f"{going_astray(rows)}; so they do in {counted(len(wrong), 'split')} of {int(differ.split.sum())} "
         "(nodes_missing_value_tracks_true)",
         "Fill missing values before the model (SimpleImputer in the pipeline), or set the flags in the exported graph "
         "from the model's own trees",
@@ -149,7 +180,7 @@ def _modes(found: Survey) -> Iterator[Claim]:
         "operator-attribute",
         Place(site, (f"nodes_modes at {found.place(pair)}",), nodes=found.nodes(pair), columns=(name,)),
         f"the reference asks whether {name} {meant} the threshold, the candidate {has}, in "
-        f"{_count(len(wrong), 'split')} of {int(differ.split.sum())}{_rows(rows)}",
+        f"{counted(len(wrong), 'split')} of {int(differ.split.sum())}{going_astray(rows)}",
         f"Set nodes_modes of {site} to the comparison of the model that was exported",
         found.written(differences.with_splits(differ, wrong)),
     )
@@ -191,7 +222,7 @@ def _others(found: Survey) -> Iterator[Claim]:
     yield Claim(
         "weight-corruption",
         place,
-        f"{place} {what}{_rows(rows)}; {_count(len(wrong), 'split')} of {differ.inner} differ",
+        f"{place} {what}{going_astray(rows)}; {counted(len(wrong), 'split')} of {differ.inner} differ",
         AGAIN,
         found.written(differences.with_trees(differ) if differ.torn.any() else differences.with_splits(differ, wrong)),
     )
@@ -229,7 +260,7 @@ def _rounded(found: Survey) -> Iterator[Claim]:
         "float32-input-cast" if lost else "float32-threshold",
         Place(name, columns=(name,)) if lost else found.place(pair),
         f"in row {found.case.required.batch.rows.name(row)} {name} reaches {found.tree(pair)} as {instead}{both}, "
-        f"where the threshold is {threshold}{other_threshold}; so {_count(count, 'failing row')} "
+        f"where the threshold is {threshold}{other_threshold}; so {counted(count, 'failing row')} "
         f"take{'s' if count == 1 else ''} the other side of a threshold of {name}; on the right side, {HEALED} agree",
         Remedy(
             f"Subtract a constant from {name} before the model is fitted"
@@ -241,43 +272,6 @@ def _rounded(found: Survey) -> Iterator[Claim]:
         simplicity=2 if lost else 1,
         lasting=found.thresholds(np.flatnonzero(alike)),
     )
-
-
-def _members(trees: Ensemble, node: int) -> str:
-    """The categories that a split asks for; empty where it asks for none."""
-    if trees.group[node] < 0:
-        return ""
-    return f"one of {{{listed([f'{value:g}' for value in trees.groups[trees.group[node]].tolist()], SHOWN)}}}"
-
-
-def _count(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _rows(rows: int) -> str:
-    return f", where {_count(rows, 'failing row')} go{'es' if rows == 1 else ''} the other way" if rows else ""
-
-
-@probe(
-    "tree-count",
-    "weight-corruption",
-    "precision-reduction",
-    "aggregation",
-    "label-order",
-    "output-mapping",
-    "model-part-dropped",
-    "stale-weights",
-    when=plausible,
-)
-def tree_values(case: Case) -> Iterator[Explained]:
-    """Change one thing about the trees in a copy of the graph, and run it."""
-    found = survey(case)
-    if found is None:
-        return
-    looks = () if found.differ.retrained else (_tree_count, _leaves, _outputs, _output_order, _measure, _base, _linear)
-    for look in (*looks, _training):
-        # Several ways to write one thing, of which the first that heals is told.
-        yield from islice(shown(case, map(_proven, look(found))), 1)
 
 
 def _tree_count(found: Survey) -> Iterator[Claim]:
@@ -375,7 +369,10 @@ def _measure(found: Survey) -> Iterator[Claim]:
     count, scale = ours.trees, leafage.scale
     ways: list[tuple[float, dict[str, float], str]] = []
     if abs(scale - 1) > 1e-4:
-        ways = [(1 / scale, {}, f"every leaf holds {scale:.6g} times its value")] if scale > 0 else []
+        # Boosting may add a constant to its first tree, to which no factor belongs.
+        own = differences.with_leaves(replace(found.differ, leafage=replace(leafage, scale=1.0)), leafage.pairs)
+        told = f"{int((~leafage.differs).sum())} of {len(leafage.pairs)} leaves hold {scale:.6g} times their value"
+        yield Claim("aggregation", _at_trees(found, "trees", found.site().name), told, ONCE, found.written(own))
     elif ours.average:
         ways = [(1 / count, {}, "they are added up instead of averaged")]
         if divided := divisors(found.case.graph(), found.site().node):
@@ -389,7 +386,7 @@ def _measure(found: Survey) -> Iterator[Claim]:
             "aggregation",
             _at_trees(found, "trees", found.site().name),
             f"the reference has {count} trees, and in the candidate {story}",
-            Remedy("Apply the learning rate, or one over the number of trees, once", again="Export again"),
+            ONCE,
             tuple(replace(change, target=with_constants(change.target, constants)) for change in changes),
         )
 
@@ -463,23 +460,14 @@ def _base_score(found: Survey, scale: float) -> Array | None:
     return base @ found.differ.leafage.outputs * scale if known else None
 
 
-@probe(
-    "tree-count",
-    "stale-weights",
-    when=lambda case: (
-        "onnx" not in (case.framework("reference"), case.framework("candidate"))
-        and all(has_trees(case, side) for side in ("reference", "candidate"))
-    ),
-)
-def tree_models(case: Case) -> Iterator[Explained]:
-    """Where the candidate is no graph: cut the one that uses more trees to as many as the other uses."""
+def _cut(case: Case) -> Iterator[Explained]:
+    """What is known without a graph: another training, or more trees on one side, which is cut to as many."""
     found = survey(case)
     if found is None:
         return
     if found.differ.retrained:
         evidence = f"the trees of both come from different trainings: {found.other_splits}"
-        remedy = "Compare the model with the file that was saved from it; record which training a file comes from"
-        yield Explained("stale-weights", Place("model"), evidence, remedy, simplicity=1)
+        yield Explained("stale-weights", Place("model"), evidence, SAVED, simplicity=1)
         return
     ours, theirs = found.differ.ours.trees, found.differ.theirs.trees
     longer, fewer = "reference" if ours > theirs else "candidate", min(ours, theirs)
@@ -497,4 +485,4 @@ def tree_models(case: Case) -> Iterator[Explained]:
         yield from shown(case, [claim])
 
 
-EXTENSIONS = (tree_splits, tree_values, tree_models)
+EXTENSION = trees
