@@ -98,7 +98,7 @@ class PythonAdapter(Adapter):
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str):
-            # A file that somebody called `x.py:load.lgb` is a file: a folder of models would otherwise name code to run.
+            # A file called `x.py:load.lgb` is a file: whoever fills a folder would otherwise name code to run.
             return SPECIFICATION.match(target) is not None and not os.path.lexists(target)
         return callable(target) and _other_adapter(target) is None
 
