@@ -144,13 +144,14 @@ def _require_one_reading(path: Path) -> None:
 
     def start(name: str, attributes: dict[str, str]) -> None:
         above, known = within[-1]
-        told = name
+        told, twice = name, f"a {above!r} has two {name!r}"
         if (above, name) == ("layers", "layer"):
             number = attributes.get("id", "")
             # OpenVINO takes `01` and ` 1` for 1.
-            told = f"layer {int(number) if number.strip().lstrip('+').isdecimal() else number}"
+            told = str(int(number)) if number.strip().lstrip("+").isdecimal() else number
+            twice = f"two layers have the id {told!r}"
         if above in ONE_OF_A_NAME and told in known:
-            raise ValueError(f"there is a {told!r} before this one in the same {above!r}")
+            raise ValueError(twice)
         known.add(told)
         within.append((name, set()))
 
