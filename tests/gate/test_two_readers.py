@@ -426,6 +426,37 @@ def test_a_configuration_follows_no_link_that_a_pattern_matches(strangers, rows)
         require_harmless(load_gates(Path("likewise.toml")), trusted=False)
 
 
+def test_a_configuration_follows_no_hidden_link_that_a_pattern_matches(strangers):
+    """`*` passes over what is hidden, `.?` does not; nor does a folder behind such a link hide its files."""
+    (strangers / "one" / ".h").symlink_to(strangers.parent)
+    gate = '[gates.g]\nreference = "r.onnx"\ncandidate = "c.onnx"\ndata = "one/.?/private.parquet"\n'
+    Path("likewise.toml").write_text(gate)
+    with pytest.raises(UsageError, match="reads outside its repository"):
+        require_harmless(load_gates(Path("likewise.toml")), trusted=False)
+
+
+def test_a_fleet_follows_no_link_in_a_folder_of_tables(strangers):
+    link = strangers / "one" / "rows.parquet"
+    link.unlink()
+    link.mkdir()
+    pd.DataFrame({"x": [1.0]}).to_parquet(link / "own.parquet")
+    assert find(strangers)
+    (link / "more.parquet").symlink_to(strangers.parent / "private.parquet")
+    with pytest.raises(UsageError, match=r"more\.parquet is a link that leads out"):
+        find(strangers)
+
+
+def test_a_file_is_no_code_whatever_it_is_called(strangers):
+    """A folder of models held `x.py`, and beside it a reference called like something in it."""
+    name = strangers / "one" / "x.py:load.lgb"
+    (strangers / "one" / "x.py").write_text("def load(rows): ...\nload.lgb = load\n")
+    assert adapter("python").claims(str(name))
+    name.write_text("no model of LightGBM")
+    assert not adapter("python").claims(str(name))
+    with pytest.raises(ModelError, match="no framework recognises"):
+        describe_model(str(name))
+
+
 def test_a_gate_whose_report_would_be_that_of_all(strangers):
     with pytest.raises(UsageError, match=r"that of gate 'fleet' and the one of all would be one file"):
         require_stems({"fleet": next(iter(find(strangers, trusting=True).values()))})

@@ -396,6 +396,79 @@ def test_a_server_that_answers_byte_by_byte_is_kept_to_its_time():
     assert "no answer within 0.5 seconds" in report.comparison.incidents[0].message
 
 
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+WITHOUT_END = {
+    "a status": (b"", b"H"),
+    "a header": (HEAD + b"X: ", b"y"),
+    "that it goes on": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "the length of a piece": (CHUNKED, b"0"),
+    "what is said of a piece": (CHUNKED + b"2;", b"x"),
+    "headers behind the last piece": (CHUNKED + b"2\r\n{}\r\n0\r\n", b"X: y\r\n"),
+}
+
+
+def asked_once(send):
+    """What is made of a server that does this to its first caller."""
+
+    def serve(listening):
+        connection, _ = listening.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            send(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+        thread.start()
+        found = transport.fetch(transport.Request(f"http://127.0.0.1:{listening.getsockname()[1]}/", timeout=0.5))
+        thread.join(5)
+    return found
+
+
+@pytest.mark.parametrize("what", WITHOUT_END)
+def test_whatever_a_server_sends_without_an_end_its_time_has_one(what):
+    """A byte now and then is not silence: no wait for the next one was ever too long."""
+    first, again = WITHOUT_END[what]
+
+    def send(connection):
+        connection.sendall(first)
+        for _ in range(200):
+            connection.sendall(again)
+            time.sleep(0.02)
+
+    began = time.monotonic()
+    assert asked_once(send).failed == "no answer within 0.5 seconds"
+    assert time.monotonic() - began < 3.5
+
+
+PACKED = gzip.compress(b"{}")
+TWO_READINGS = {
+    "two lengths": (HEAD + b"Content-Length: 2\r\nContent-Length: 20\r\n\r\n{}", "in two ways"),
+    "pieces and a length": (
+        CHUNKED[:-2] + b"Content-Length: 5\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+        "in two ways",
+    ),
+    "a length with a sign": (HEAD + b"Content-Length: +2\r\n\r\n{}", "in none that is known"),
+    "pieces that are packed": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n{}", "in none that is known"),
+    "packed and not": (HEAD + b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n" + PACKED, "in two ways"),
+    "packed twice in a row": (
+        HEAD + b"Content-Encoding: gzip\r\n\r\n" + PACKED + gzip.compress(b"[]"),
+        "bytes stand behind what is packed",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", TWO_READINGS)
+def test_where_an_answer_ends_is_said_once(what):
+    content, told = TWO_READINGS[what]
+    assert told in asked_once(lambda connection: connection.sendall(content)).failed
+
+
+def test_a_length_that_is_said_again_is_one_length():
+    found = asked_once(lambda connection: connection.sendall(HEAD + b"Content-Length: 2\r\n" * 2 + b"\r\n{}"))
+    assert (found.status, found.body, found.failed) == (200, b"{}", "")
+
+
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
 def test_an_answer_that_is_compressed_unasked_is_read(serve, coding):
     pack = {"gzip": gzip.compress, "deflate": zlib.compress}[coding]

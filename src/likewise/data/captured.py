@@ -62,8 +62,9 @@ def exchanges(path: str | Path) -> tuple[tuple[Exchange, ...], int]:
 
 @lru_cache(maxsize=2)
 def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], int]:
-    asked: dict[str, tuple[int, Mapping[str, Any], str | None]] = {}
-    answered: dict[str, Any] = {}
+    # By the id of an event, or the number of a line: an id may be any text, `line 3` too.
+    asked: dict[str | int, tuple[int, Mapping[str, Any], str | None]] = {}
+    answered: dict[str | int, Any] = {}
     for line, entry in _lines(path):
         _require_one_reading(path, line, entry)
         event = _event(entry)
@@ -81,11 +82,11 @@ def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], i
         request = _body(entry, ASKED)
         if request is None:
             raise DataError(f"{path}, line {line}: there is no request in it", remedy=f"One of: {', '.join(ASKED)}")
-        asked[f"line {line}"] = line, request, _time(entry)
+        asked[line] = line, request, _time(entry)
         status = next((entry[name] for name in STATUS if name in entry), 200)
         response = next((_decoded(entry[name]) for name in ANSWERED if name in entry), None)
         if response is not None and status == 200:
-            answered[f"line {line}"] = response
+            answered[line] = response
     found = tuple(Exchange(*asked[name][:2], answered[name], asked[name][2]) for name in asked if name in answered)
     return found, len(asked) - len(found)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import ExportRequest, Kind, Label, Model, OutputSpec, Runner
 from likewise.contracts.values import dataclass
+from likewise.data.files import named_once
 from likewise.errors import ModelError, one_line
 from likewise.models import boosters
 from likewise.models.boosters import BoosterRunner, classifier_outputs, dtype_of, output
@@ -84,6 +86,22 @@ def _loss_of(model: Any) -> str:
     return str(model.get_all_params().get("loss_function", "")).partition(":")[0]
 
 
+def _behind(content: bytes) -> str:
+    """What is said of bytes behind the model that belong to none of its parts; CatBoost does not look at them.
+
+    The model is a table of FlatBuffers, whose fourth field lists the parts that follow it (statistics of categories).
+    """
+    (size,), (root,) = struct.unpack_from("<I", content, 4), struct.unpack_from("<I", content, 8)
+    table = 8 + root
+    fields = table - struct.unpack_from("<i", content, table)[0]
+    (room,) = struct.unpack_from("<H", content, fields)
+    place = struct.unpack_from("<H", content, fields + 10)[0] if room >= 12 else 0
+    parts = table + place + struct.unpack_from("<I", content, table + place)[0] if place else 0
+    follows = parts and struct.unpack_from("<I", content, parts)[0]
+    extra = len(content) - 8 - size
+    return f"{extra:,} bytes stand behind its end" if extra > 0 and not follows else ""
+
+
 class CatboostAdapter(boosters.BoosterAdapter):
     """All knowledge of CatBoost."""
 
@@ -96,10 +114,13 @@ class CatboostAdapter(boosters.BoosterAdapter):
     def damage(self, content: bytes) -> str:
         # CatBoost loads a JSON file that was cut without a word, with the trees it found.
         try:
-            if not content.startswith(MAGIC):
-                json.loads(content)
-        except ValueError:
+            if content.startswith(MAGIC):
+                return _behind(content)
+            json.loads(content, object_pairs_hook=named_once)
+        except json.JSONDecodeError:
             return "it is neither .cbm nor whole JSON"
+        except (ValueError, struct.error) as error:
+            return one_line(error)
         return ""
 
     def load(self, path: str, content: bytes) -> Any:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_void_p
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch
@@ -133,6 +134,10 @@ class LightgbmAdapter(boosters.BoosterAdapter):
                 return f"it says {twice[:40].decode(errors='replace')!r} twice in one place"
         if b"\nTree=" in rest:
             return "it has a tree behind its last"
+        if content.count(b"\npandas_categorical:") > 1:
+            return "it says 'pandas_categorical' twice"
+        if _sizes(trees) != _said_sizes(trees):
+            return "its trees are not where it says"
         # It looks for the value of a parameter where its line may have ended.
         told = content.partition(b"\nparameters:")[2].partition(b"\nend of parameters")[0].splitlines()
         odd = next((line for line in told if line and not PARAMETER.fullmatch(line)), b"")
@@ -163,6 +168,18 @@ class LightgbmAdapter(boosters.BoosterAdapter):
             return _Answers(target, data, facts, raw_score=True)
 
         return BoosterRunner(target, signature, _details(target, facts), model.name, ask)
+
+
+def _sizes(trees: bytes) -> list[int]:
+    """How many bytes each tree takes, with the empty lines behind it."""
+    starts = [found.start() + 1 for found in re.finditer(rb"\nTree=", trees)]
+    return [end - start for start, end in pairwise([*starts, len(trees) + 1])]
+
+
+def _said_sizes(trees: bytes) -> list[int]:
+    """What the file says of that: LightGBM goes by it, and sees nothing of what stands between."""
+    said = re.search(rb"\ntree_sizes=([\d ]*)", trees)
+    return _sizes(trees) if said is None else [int(size) for size in said[1].split()]
 
 
 class _Answers(boosters.Answers):

@@ -24,6 +24,10 @@ OPTIONS = {"device": "CPU", "precision": None, "threads": None, "batch_axis": No
 """`precision` is the type OpenVINO computes in; left out, it is what the processor does best."""
 
 
+ONE_OF_A_NAME = ("net", "layers", "layer", "body", "then_body", "else_body")
+"""Parts of a graph that hold nothing twice: of two, OpenVINO takes the first or the last."""
+
+
 class OpenvinoAdapter(Adapter):
     """All knowledge of OpenVINO."""
 
@@ -135,20 +139,24 @@ def _require_one_reading(path: Path) -> None:
     """OpenVINO takes the first of what others refuse: an attribute or a layer given twice, a second graph behind it."""
     from xml.parsers import expat
 
-    layers: list[set[str]] = []
+    within: list[tuple[str, set[str]]] = [("", set())]
     parser = expat.ParserCreate()
 
     def start(name: str, attributes: dict[str, str]) -> None:
-        if name == "layers":
-            layers.append(set())
-        elif name == "layer" and layers:
-            if (number := attributes.get("id", "")) in layers[-1]:
-                raise ValueError(f"two layers have the id {number!r}")
-            layers[-1].add(number)
+        above, known = within[-1]
+        told, twice = name, f"a {above!r} has two {name!r}"
+        if (above, name) == ("layers", "layer"):
+            number = attributes.get("id", "")
+            # OpenVINO takes `01` and ` 1` for 1.
+            told = str(int(number)) if number.strip().lstrip("+").isdecimal() else number
+            twice = f"two layers have the id {told!r}"
+        if above in ONE_OF_A_NAME and told in known:
+            raise ValueError(twice)
+        known.add(told)
+        within.append((name, set()))
 
-    def end(name: str) -> None:
-        if name == "layers":
-            layers.pop()
+    def end(_: str) -> None:
+        within.pop()
 
     def declared(*_: object) -> None:
         raise ValueError("it declares what its text stands for")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -97,7 +98,8 @@ class PythonAdapter(Adapter):
 
     def claims(self, target: object) -> bool:
         if isinstance(target, str):
-            return SPECIFICATION.match(target) is not None
+            # A file called `x.py:load.lgb` is a file: whoever fills a folder would otherwise name code to run.
+            return SPECIFICATION.match(target) is not None and not os.path.lexists(target)
         return callable(target) and _other_adapter(target) is None
 
     @contextmanager

@@ -205,18 +205,20 @@ class RecordedRunner:
             raise ValueError(f"its column {ROW!r} holds no whole numbers")
         if len({*names}) != len(names):
             raise ValueError("it names an output twice")
+        if unsaid := next((name for name in found.names if name.startswith(OUTPUT) and name not in names), None):
+            raise ValueError(f"it has answers {unsaid!r} that it does not describe")
+        if INPUTS in names and found.field(INPUTS).type != pa.uint64():
+            raise ValueError(f"its column {INPUTS!r} holds no fingerprints")
 
     def _spans(self) -> list[tuple[int, int]]:
         """The first and the last row of each group: rows stand in their order, and each of them once."""
-        column = self._file.schema_arrow.get_field_index(ROW)
         spans: list[tuple[int, int]] = []
         for group in range(self._file.num_row_groups):
-            told = self._file.metadata.row_group(group).column(column).statistics
-            if told is not None and told.has_min_max:
-                spans.append((told.min, told.max))
-            else:
-                rows = self._file.read_row_group(group, [ROW]).column(ROW).to_pylist()
-                spans.append((rows[0], rows[-1]) if rows else (0, -1))
+            # Read, though the file says of each group what its least and largest values are: that may be wrong.
+            rows = self._file.read_row_group(group, [ROW]).column(ROW)
+            spans.append((rows[0].as_py(), rows[-1].as_py()) if len(rows) else (0, -1))
+        if any(None in span for span in spans):
+            raise _disordered()
         held = [span for span in spans if span != (0, -1)]
         if any(before[1] >= after[0] for before, after in pairwise(held)):
             raise _disordered()
@@ -266,12 +268,7 @@ class RecordedRunner:
             parts.append((wanted[known], {name: array[place[known]] for name, array in arrays.items()}))
         order = np.concatenate([where for where, _ in parts]) if parts else np.zeros(0, np.int64)
         if len(order) < len(rows):
-            missing = sorted(set(range(len(rows))) - set(order.tolist()))
-            raise ModelError(
-                f"no answer is recorded for row {rows.name(missing[0])}"
-                + (f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""),
-                remedy="Record the answers again for this data",
-            )
+            raise _unanswered(rows, sorted(set(range(len(rows))) - set(order.tolist())))
         back = np.argsort(order)
         return {name: np.concatenate([arrays[name] for _, arrays in parts])[back] for name in parts[0][1]}
 
@@ -285,7 +282,10 @@ class RecordedRunner:
             self._places = dict(zip(names, table[ROW].to_pylist(), strict=True))
             if len(self._places) != len(names):
                 raise ModelError("two rows were recorded under one name", remedy="Record the answers again")
-        return np.array([self._places.get(str(rows.name(position)), -1) for position in range(len(rows))])
+        found = [self._places.get(str(rows.name(position))) for position in range(len(rows))]
+        if missing := [position for position, place in enumerate(found) if place is None]:
+            raise _unanswered(rows, missing)
+        return np.array(found, dtype=np.int64)
 
     def _read_group(self, group: int) -> tuple[Array, dict[str, Array]]:
         import numpy as np
@@ -301,11 +301,18 @@ class RecordedRunner:
         if self._fingerprinted:
             arrays[INPUTS] = table.column(INPUTS).to_numpy()
         rows = np.asarray(table.column(ROW).to_numpy())
-        # What a file says of its groups may be wrong.
         ends = (rows[0], rows[-1]) if len(rows) else (0, -1)
         if table.column(ROW).null_count or np.any(np.diff(rows) <= 0) or ends != self._ranges[group]:
             raise _disordered()
         return rows, arrays
+
+
+def _unanswered(rows: RowIds, missing: Sequence[int]) -> ModelError:
+    return ModelError(
+        f"no answer is recorded for row {rows.name(missing[0])}"
+        + (f" and {len(missing) - 1:,} more" if len(missing) > 1 else ""),
+        remedy="Record the answers again for this data",
+    )
 
 
 def _disordered() -> ModelError:

@@ -19,7 +19,7 @@ from likewise.contracts.models import ExportRequest, Kind, Model, OutputSpec, Ru
 from likewise.contracts.values import dataclass
 from likewise.data.files import named_once
 from likewise.errors import ModelError, UsageError, extra, one_line
-from likewise.models import boosters
+from likewise.models import boosters, ubjson
 from likewise.models.boosters import BoosterRunner, classifier_outputs, output
 
 if TYPE_CHECKING:
@@ -194,10 +194,11 @@ class XgboostAdapter(boosters.BoosterAdapter):
         )
 
     def damage(self, content: bytes) -> str:
-        if not (JSON.match(content) or BINARY_JSON.match(content)):
-            return "it does not begin like one, as JSON or UBJSON"
+        if BINARY_JSON.match(content):
+            return ubjson.fault(content)
         # A file of half its length makes XGBoost ask for memory that nobody has.
-        return "" if content.rstrip()[-1:] == b"}" else "it ends early"
+        cut = "" if content.rstrip()[-1:] == b"}" else "it ends early"
+        return cut if JSON.match(content) else "it does not begin like one, as JSON or UBJSON"
 
     def load(self, path: str, content: bytes) -> Any:
         """The booster in a file, inside the wrapper that saved it if one did."""

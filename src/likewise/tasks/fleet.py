@@ -6,6 +6,7 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,16 @@ def _folders(top: Path) -> Iterator[tuple[Path, list[str]]]:
 
 
 def _require_inside(top: Path, path: str) -> None:
-    """A usage error for a link in the folder that leads out of it."""
-    inside = os.path.abspath(path).startswith(os.path.join(os.path.abspath(top), ""))
-    if inside and os.path.lexists(path) and top.resolve() not in Path(path).resolve().parents:
-        raise UsageError(
-            f"{path} is a link that leads out of {top}",
-            remedy="If you trust whoever filled the folder, say --trust-config",
-        )
+    """A usage error for a link in the folder that leads out of it, also one in a folder of tables."""
+    if not os.path.abspath(path).startswith(os.path.join(os.path.abspath(top), "")):
+        return
+    below = (os.path.join(here, name) for here, *names in os.walk(path) for name in chain(*names))
+    for part in chain([path] if os.path.lexists(path) else [], below):
+        if top.resolve() not in Path(part).resolve().parents:
+            raise UsageError(
+                f"{part} is a link that leads out of {top}",
+                remedy="If you trust whoever filled the folder, say --trust-config",
+            )
 
 
 def _matching(names: Sequence[str], patterns: Sequence[str]) -> list[str]:

@@ -332,10 +332,11 @@ def _beyond(text: str, project: Path) -> bool:
     place = next((above for above in (path, *path.parents) if not glob.has_magic(str(above))), path)
     if not os.path.lexists(place):
         return False
-    # Links lead anywhere, those that a pattern matches and those in a folder too. What is hidden there is no data.
+    # Links lead anywhere, those that a pattern matches and those in a folder too. What is hidden in a folder is no
+    # data, what a pattern matches is.
     inside = (os.path.join(here, name) for here, *names in os.walk(path) for name in chain(*names))
-    below = inside if path.is_dir() else glob.iglob(str(path), recursive=True)
-    seen = (part for part in below if not any(step.startswith(".") for step in Path(part).relative_to(place).parts))
+    visible = (part for part in inside if not any(step.startswith(".") for step in Path(part).relative_to(path).parts))
+    seen = visible if path.is_dir() else glob.iglob(str(path), recursive=True)
     return any(project not in (part, *part.parents) for part in map(place_of, chain([str(place)], seen)))
 
 

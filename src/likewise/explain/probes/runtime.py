@@ -21,6 +21,7 @@ from likewise.explain.experiment import ENOUGH, Change, Effect, Trial
 from likewise.explain.wider import by_the_standard
 from likewise.models.onnx import edits, rewrites
 from likewise.models.onnx.rewrites import Alternative
+from likewise.models.onnx.walk import RANDOM
 from likewise.models.torch import inside
 
 if TYPE_CHECKING:
@@ -71,14 +72,6 @@ MOST_NODES = 24
 
 REPEATS, ROWS = 4, 512
 """How often a model is asked the same, and about how many rows."""
-
-RANDOM = frozenset(
-    [
-        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
-        *("Bernoulli", "Multinomial", "Dropout"),
-    ]
-)
-"""Operators that throw dice; a Dropout only in training mode."""
 
 EVAL = "Call model.eval() before torch.onnx.export, and export again"
 

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import http.client
 import os
+import socket
 import ssl
 import threading
 import time
@@ -133,8 +134,8 @@ def _pause(said: str, usual: float) -> float:
 
 def _once(request: Request) -> Response:
     parts = urlsplit(request.url)
-    until = time.monotonic() + request.timeout
     connection: http.client.HTTPConnection | None = None
+    ending: _Ending | None = None
     try:
         headers = {**dict(request.headers), **{name: _secret(held) for name, held in dict(request.secrets).items()}}
         connection = _connection(parts, request.timeout)
@@ -144,20 +145,61 @@ def _once(request: Request) -> Response:
             raise
         except OSError as error:
             return Response(0, {}, b"", f"no connection to {parts.netloc}: {one_line(error)}", unheard=True)
+        ending = _Ending(connection.sock, request.timeout)
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         connection.request("GET" if request.body is None else "POST", path, body=request.body, headers=headers)
         answer = connection.getresponse()
+        _require_one_length(answer)
         told = {name.lower(): value for name, value in answer.getheaders()}
-        return Response(answer.status, told, _unpacked(_body(answer, until), told.get("content-encoding", "")))
-    except TimeoutError:
-        return Response(0, {}, b"", f"no answer within {request.timeout:g} seconds")
-    except http.client.IncompleteRead as error:
-        return Response(0, {}, b"", f"the answer ended early, after {len(error.partial):,} bytes")
+        body = _body(answer)
+        if ending.came:  # what was cut off then may look like the end of an answer
+            raise TimeoutError
+        return Response(answer.status, told, _unpacked(body, told.get("content-encoding", "")))
     except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, TimeoutError) or (ending is not None and ending.came):
+            return Response(0, {}, b"", f"no answer within {request.timeout:g} seconds")
+        if isinstance(error, http.client.IncompleteRead):
+            return Response(0, {}, b"", f"the answer ended early, after {len(error.partial):,} bytes")
         return Response(0, {}, b"", one_line(error))
     finally:
+        if ending is not None:
+            ending.cancel()
         if connection is not None:
             connection.close()
+
+
+class _Ending:
+    """The end of the time for an answer, whatever is read then: a server may send headers byte by byte, or say for
+    ever that it goes on."""
+
+    def __init__(self, connected: socket.socket, seconds: float) -> None:
+        self.came = False
+        self._socket = connected
+        self._timer = threading.Timer(min(seconds, threading.TIMEOUT_MAX), self._end)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _end(self) -> None:
+        self.came = True
+        with contextlib.suppress(OSError, ValueError):
+            # The socket itself: what encrypts it would wait for the other side.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+    def cancel(self) -> None:
+        """There is an answer, or none will come."""
+        self._timer.cancel()
+
+
+def _require_one_length(answer: http.client.HTTPResponse) -> None:
+    """Readers do not agree on where an answer ends that says so in two ways, nor on how it is packed."""
+    lengths, ways, codings = (
+        {text.strip().lower() for text in answer.headers.get_all(name, [])}
+        for name in ("Content-Length", "Transfer-Encoding", "Content-Encoding")
+    )
+    plain = all(text.isascii() and text.isdecimal() for text in lengths)
+    known = ways <= {"chunked"}
+    if len(lengths) + len(ways) > 1 or len(codings) > 1 or not plain or not known:
+        raise ValueError("the answer says in two ways how long it is or how it is packed, or in none that is known")
 
 
 def _connection(parts: SplitResult, timeout: float) -> http.client.HTTPConnection:
@@ -167,15 +209,13 @@ def _connection(parts: SplitResult, timeout: float) -> http.client.HTTPConnectio
     return http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=timeout)
 
 
-def _body(answer: http.client.HTTPResponse, until: float) -> bytes:
-    """All of it; a server that sends a little now and then does not keep us beyond the time."""
+def _body(answer: http.client.HTTPResponse) -> bytes:
+    """All of it, as long as it may be."""
     found = bytearray()
-    while piece := answer.read1(PIECE):  # what there is: a whole piece may take for ever to come, byte by byte
+    while piece := answer.read1(PIECE):
         found += piece
         if len(found) > MOST_BYTES:
             raise ValueError(f"an answer of more than {MOST_BYTES >> 20} MiB")
-        if time.monotonic() > until:
-            raise TimeoutError
     if answer.length:
         raise http.client.IncompleteRead(bytes(found))
     return bytes(found)
@@ -196,6 +236,8 @@ def _unpacked(body: bytes, coding: str) -> bytes:
         raise ValueError(f"an answer of more than {MOST_BYTES >> 20} MiB")
     if not reader.eof:
         raise http.client.IncompleteRead(body)
+    if reader.unused_data:
+        raise ValueError(f"{len(reader.unused_data):,} bytes stand behind what is packed in the answer")
     return found
 
 

@@ -96,7 +96,7 @@ def _question(model: Model) -> tuple[dict[str, Any], list[bytes]]:
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
     _require_options(model, next((taken for kind, taken in OPTIONS.items() if name.endswith(kind)), ()))
-    if found := SPECIFICATION.match(target):
+    if (found := SPECIFICATION.match(target)) and not os.path.lexists(target):
         place = os.path.abspath(found["place"]) if found["place"].endswith(".py") else found["place"]
         return {"place": place, "attribute": found["attribute"]}, []
     if not name.endswith((*GRAPHS, *PICKLES, *BOOSTERS, *NETWORKS, *COMPILED)):

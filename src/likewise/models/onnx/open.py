@@ -15,6 +15,7 @@ from likewise.contracts.models import Adapter, Model, Runner
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
 from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, widened
 from likewise.models.onnx import describe
+from likewise.models.onnx.walk import throwing_dice
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -365,6 +366,9 @@ class OnnxRunner:
         self.details: Mapping[str, Any] = {**describe.details(proto), **self._session.settings}
         if isinstance(model.target, str | PathLike) and (files := describe.beside(Path(model.target))):
             self.details = {**self.details, describe.EXTERNAL_DATA: files}
+        if (node := throwing_dice(proto)) is not None:
+            told = f"it throws dice ({node.op_type} {node.name!r}): what it answers next may be something else"
+            self.details = {**self.details, "warnings": [told]}
 
     @property
     def _session(self) -> Session:

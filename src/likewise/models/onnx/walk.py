@@ -24,6 +24,14 @@ VALUES = ("float_data", "int32_data", "string_data", "int64_data", "double_data"
 """Where a tensor may keep its values beside its raw bytes and a file: in one of these places."""
 
 
+RANDOM = frozenset(
+    [
+        *("RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike"),
+        *("Bernoulli", "Multinomial", "Dropout"),
+    ]
+)
+"""Operators that throw dice; a Dropout only in training mode."""
+
 RUNTIMES_OWN = b"ORTM"
 """What ONNX Runtime knows its own format by, after four bytes, whatever else may be made of the others."""
 
@@ -34,6 +42,19 @@ def all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
         yield node
         for inner in subgraphs(node):
             yield from all_nodes(inner)
+
+
+def throwing_dice(proto: ModelProto) -> NodeProto | None:
+    """A node whose answers another call may not give again, also in a function of the model's own."""
+    nodes: list[NodeProto] = [node for function in proto.functions for node in function.node]
+    inside = [inner for node in nodes for inner in subgraphs(node)]
+    nodes += [node for graph in (proto.graph, *inside) for node in all_nodes(graph)]
+    off = {tensor.name for tensor in proto.graph.initializer if tensor.raw_data == b"\0" or [*tensor.int32_data] == [0]}
+    for node in nodes:
+        trains = node.op_type != "Dropout" or (len(node.input) > 2 and node.input[2] not in ("", *off))
+        if node.op_type in RANDOM and node.domain in STANDARD and trains:
+            return node
+    return None
 
 
 def subgraphs(node: NodeProto) -> Iterator[GraphProto]:

@@ -1,0 +1,241 @@
+"""The eighth attempt: files of models and answers that say a thing twice, hide a part, or answer for rows they do not
+know. Each passed before it was refused, or took the process with it."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+
+import catboost
+import lightgbm
+import numpy as np
+import onnx
+import openvino as ov
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import xgboost
+from onnx import TensorProto, helper, numpy_helper
+
+import likewise
+from likewise.contracts.data import RowIds
+from likewise.errors import ModelError
+from likewise.models.onnx.walk import throwing_dice
+from likewise.models.recorded import KEY, RecordedRunner
+from likewise.registry import describe_model, open_model
+
+X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
+Y = X[:, 0] * 2
+
+
+def opened(path):
+    with open_model(describe_model(str(path))) as runner:
+        return runner
+
+
+def refused(path, content, told):
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=told):
+        opened(path)
+
+
+def trees(target, form):
+    return bytes(xgboost.train({"max_depth": 2}, xgboost.DMatrix(X, target), 2).save_raw(form))
+
+
+def binary_name(text):
+    return b"L" + struct.pack(">q", len(text)) + text
+
+
+@pytest.fixture(scope="module")
+def ubj():
+    return trees(Y, "ubj")
+
+
+def test_what_xgboost_writes_is_read(tmp_path, ubj):
+    (tmp_path / "m.ubj").write_bytes(ubj)
+    opened(tmp_path / "m.ubj")
+
+
+UBJSON = {
+    "two models": (lambda ubj: ubj[:-1] + trees(-Y, "ubj")[1:], "names 'learner' twice"),
+    "a model behind the model": (lambda ubj: ubj + trees(-Y, "ubj"), "bytes stand behind its end"),
+    "lists in lists": (lambda _: b"{" + binary_name(b"learner") + b"[" * 100_000 + b"}", "within each other"),
+    "half of it": (lambda ubj: ubj[: len(ubj) // 2], "ends early"),
+    "a length below zero": (
+        lambda ubj: ubj.replace(binary_name(b"version"), b"L" + struct.pack(">q", -7) + b"version"),
+        "in the place of a length",
+    ),
+    "a list of nothing without end": (
+        lambda _: b"{" + binary_name(b"learner") + b"[$Z#L" + struct.pack(">q", 2**62) + b"}",
+        "what nobody reads",
+    ),
+    "a letter that means nothing": (lambda _: b"{" + binary_name(b"learner") + b"?}", "in the place of a value"),
+    "more values than bytes": (
+        lambda _: b"{" + binary_name(b"learner") + b"[$d#L" + struct.pack(">q", 2**40) + b"}",
+        "ends early",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UBJSON)
+def test_ubjson_that_is_not_one_model(tmp_path, ubj, name):
+    change, told = UBJSON[name]
+    refused(tmp_path / "m.ubj", change(ubj), told)
+
+
+@pytest.fixture(scope="module")
+def lgb():
+    data = lightgbm.Dataset(X, Y)
+    return lightgbm.train({"verbosity": -1, "min_data_in_leaf": 2, "num_leaves": 4}, data, 2).model_to_string()
+
+
+def test_a_tree_that_lightgbm_does_not_look_at(tmp_path, lgb):
+    """It goes by the sizes in the header; whoever reads from line to line has one tree more."""
+    before, end = lgb.split("end of trees")
+    last = before[before.index("Tree=1") :].replace("Tree=1", "Tree=2")
+    refused(tmp_path / "m.lgb", f"{before}{last}end of trees{end}".encode(), "not where it says")
+    refused(tmp_path / "m.lgb", f"{lgb}\npandas_categorical:[[1]]\n".encode(), "'pandas_categorical' twice")
+    for whole in (lgb, re.sub("\ntree_sizes=.*", "", lgb)):
+        (tmp_path / "m.lgb").write_text(whole)
+        opened(tmp_path / "m.lgb")
+
+
+def test_bytes_behind_a_model_of_catboost(tmp_path):
+    quiet = {"iterations": 3, "depth": 2, "verbose": 0, "allow_writing_files": False}
+    path = tmp_path / "m.cbm"
+    words = np.array([["u", "v", "w"][row % 3] for row in range(60)], dtype=object)[:, None]
+    with_parts = catboost.CatBoostRegressor(**quiet, cat_features=[0], one_hot_max_size=1).fit(words, Y)
+    with_parts.save_model(str(path))
+    opened(path)
+    plain = catboost.CatBoostRegressor(**quiet).fit(X, Y)
+    plain.save_model(str(path))
+    opened(path)
+    refused(path, path.read_bytes() * 2, "bytes stand behind its end")
+    plain.save_model(str(tmp_path / "m.json"), format="json")
+    written = (tmp_path / "m.json").read_bytes()
+    opened(tmp_path / "m.json")
+    twice = written.rstrip()[:-1] + b',"scale_and_bias":[2,[1]]}'
+    refused(tmp_path / "m.json", twice, "names something twice")
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    shapes = (TensorProto.FLOAT, ["N", 3])
+    inputs, outputs = ([helper.make_tensor_value_info(name, *shapes)] for name in "xy")
+    weights = numpy_helper.from_array(np.arange(3, dtype=np.float32), "w")
+    graph = helper.make_graph([helper.make_node("Mul", ["x", "w"], ["y"])], "g", inputs, outputs, [weights])
+    folder = tmp_path_factory.mktemp("compiled")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), folder / "m.onnx")
+    ov.save_model(ov.convert_model(str(folder / "m.onnx")), str(folder / "m.xml"), compress_to_fp16=False)
+    return folder / "m.xml"
+
+
+def part(text, name):
+    return re.search(rf"<{name}\b.*?</{name}>", text, re.DOTALL)[0]
+
+
+def called(text, number):
+    """The weights of a graph once more, before they come, with the same number in other figures."""
+    layer = re.search(r'<layer id="1".*?</layer>', text, re.DOTALL)[0]
+    return text.replace(layer, layer.replace('id="1"', f'id="{number}"') + layer)
+
+
+TWICE = {
+    "a layer called 01": lambda text: called(text, "01"),
+    "a layer called  1": lambda text: called(text, " 1"),
+    "a layer called +1": lambda text: called(text, "+1"),
+    "layers": lambda text: text.replace("</layers>", "</layers>" + part(text, "layers")),
+    "edges": lambda text: text.replace("</edges>", "</edges>" + part(text, "edges")),
+    "what a layer says of itself": lambda text: re.sub(r"(<data [^>]*offset[^>]*/>)", r"\1\1", text),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_graph_of_openvino_that_says_a_thing_twice(tmp_path, compiled, name):
+    text = compiled.read_text()
+    assert TWICE[name](text) != text
+    (tmp_path / "m.bin").write_bytes(compiled.with_suffix(".bin").read_bytes())
+    refused(tmp_path / "m.xml", TWICE[name](text).encode(), "no graph that everybody would read alike")
+    opened(compiled)
+
+
+def recording(path, columns, **about):
+    said = {"model": "m", "sha256": None, "keyed_by_name": True, "inputs": [], "data_fingerprint": ""}
+    output = {"name": "y", "kind": "value", "dtype": "float64", "shape": [], "classes": None}
+    said |= {"outputs": [{**output, "view": False, "decided_by": None}], **about}
+    table = pa.table(columns).replace_schema_metadata({KEY: json.dumps(said).encode()})
+    pq.write_table(table, path)
+    return path
+
+
+def test_one_recorded_answer_is_not_that_of_every_unknown_row(tmp_path):
+    """Where a name had no answer, the answer of row -1 was looked for."""
+    columns = {"row": [-1], "name": ["known"], "output.y": [0.0]}
+    runner = RecordedRunner(recording(tmp_path / "g.parquet", columns))
+    ids = RowIds(np.arange(2), np.array(["known", "unknown"], dtype=object))
+    with pytest.raises(ModelError, match="no answer is recorded for row unknown"):
+        runner._answers(ids)
+    assert runner._answers(RowIds(np.arange(1), np.array(["known"], dtype=object)))["output.y"].tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("more", "about", "told"),
+    [
+        ({"output.z": [1.0]}, {}, "answers 'output.z' that it does not describe"),
+        ({"inputs": [1.5]}, {"fingerprinted": ["x"]}, "holds no fingerprints"),
+    ],
+)
+def test_recorded_answers_say_all_that_they_hold(tmp_path, more, about, told):
+    columns = {"row": [0], "name": ["a"], "output.y": [0.0], **more}
+    with pytest.raises(ModelError, match=told):
+        RecordedRunner(recording(tmp_path / "g.parquet", columns, **about))
+
+
+def test_an_event_is_not_the_answer_to_a_line(tmp_path):
+    """Its id is any text: `line 3` too, which is how requests without an id were called."""
+    path = tmp_path / "traffic.jsonl"
+    lines = [
+        {"request": {"instances": [[1.0]]}, "response": {"predictions": [1.0]}},
+        {"type": "org.kubeflow.serving.inference.response", "id": "line 3", "data": {"predictions": [2.0]}},
+        {"request": {"instances": [[2.0]]}, "response": {"predictions": [999.0]}, "status": 500},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    report = likewise.check(str(path), lambda rows: np.ravel(rows), str(path), explain=False, edge="off")
+    assert report.comparison.rows == 1
+
+
+DICE = {
+    "RandomUniform": (helper.make_node("RandomUniform", [], ["u"], shape=[1]), True),
+    "Dropout": (helper.make_node("Dropout", ["x", "", "on"], ["u"]), True),
+    "Dropout that is off": (helper.make_node("Dropout", ["x", "", "off"], ["u"]), False),
+    "Dropout of a trained model": (helper.make_node("Dropout", ["x"], ["u"]), False),
+    "Identity": (helper.make_node("Identity", ["x"], ["u"]), False),
+}
+
+
+@pytest.mark.parametrize("name", DICE)
+def test_a_graph_that_throws_dice_is_told(tmp_path, name):
+    """Its seed can be chosen such that it answers well for as many calls as a check takes."""
+    node, throws = DICE[name]
+    shapes = (TensorProto.FLOAT, ["N", 1])
+    inputs, outputs = ([helper.make_tensor_value_info(name, *shapes)] for name in "xy")
+    flags = [numpy_helper.from_array(np.array(value), name) for name, value in (("on", True), ("off", False))]
+    small = numpy_helper.from_array(np.float32(1e-30), "small")
+    nodes = [node, helper.make_node("Mul", ["u", "small"], ["s"]), helper.make_node("Add", ["x", "s"], ["y"])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [*flags, small])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    assert (throwing_dice(proto) is not None) == throws
+    onnx.save(proto, tmp_path / "m.onnx")
+    told = opened(tmp_path / "m.onnx").details.get("warnings", [])
+    assert [text.startswith(f"it throws dice ({node.op_type}") for text in told] == [True] * throws
+
+
+def test_a_function_of_the_model_that_throws_dice_is_told():
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    inside = helper.make_node("RandomNormalLike", ["x"], ["y"])
+    function = helper.make_function("own", "F", ["x"], ["y"], [inside], opsets[:1])
+    inputs, outputs = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"])] for name in "xy")
+    graph = helper.make_graph([helper.make_node("F", ["x"], ["y"], domain="own")], "g", inputs, outputs)
+    assert throwing_dice(helper.make_model(graph, opset_imports=opsets, functions=[function])) is not None
