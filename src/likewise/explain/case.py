@@ -18,6 +18,7 @@ import numpy as np
 
 from likewise.compare import feed as feeding
 from likewise.compare.call import Side, answers
+from likewise.compare.engines import Head
 from likewise.compare.observe import Prepared, paired, prepare, rows_beyond
 from likewise.contracts.comparison import Comparison, Incident, Mismatch, Pair, PairSpec, Plan, Tolerance
 from likewise.contracts.data import Array, Batch, Tensors
@@ -62,6 +63,9 @@ def made_once(make: Callable[Concatenate[Case, Rest], Known]) -> Callable[Concat
 
 MEMORY = 2 * 2**30
 """Bytes, where nobody says otherwise: half of what the smallest of usual CI machines has."""
+
+ELSEWHERE = 0.9
+"""The part of further samples that a change has to heal, or leave as right as they were."""
 
 OUT_OF_MEMORY = "the memory for explaining is used up (--memory)"
 OUT_OF_TIME = "the time for explaining is used up"
@@ -153,6 +157,7 @@ class Case:
     `sample`, `reference` and `candidate` are None where the models could not be opened, fed or paired:
     then only `comparison` and what the files themselves say can be looked at. `call_rows` is how many rows the run
     asked in a call, where that was its choice: a network takes far more memory for all rows of the sample at once.
+    `others` are further samples, where a sample has no rows: what heals one has to heal them too.
     `deadline` is by the case's own `clock`. `memory` is what the search may take beyond what was taken `before`
     it, in bytes: what it holds at a time is cut to that. `cut_short`: something was left out for lack of time.
     """
@@ -167,6 +172,7 @@ class Case:
     candidate: Side | None = None
     specs: tuple[PairSpec, ...] = ()
     sample: Sample | None = None
+    others: list[Head] = field(default_factory=list)
     call_rows: int | None = None
     known: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     clock: Clock = field(default_factory=Clock)
@@ -371,6 +377,16 @@ class Case:
             known, _ = answers(prepared.reference, batch, self.call_rows)
         theirs, _ = answers(prepared.candidate, batch, self.call_rows)
         return prepared, self.agreeing(batch, known, theirs, specs)
+
+    def heals_others(self, changed: Mapping[str, Side]) -> bool:
+        """Do further samples agree as well, nearly all of them, with a side changed in the same way?"""
+        found = []
+        for other in self.others:
+            told = {name: self.ask(side, other.batch) for name, side in changed.items()}
+            ours, theirs = told.get("reference", other.reference), told.get("candidate", other.candidate)
+            answered = ours is not None and theirs is not None
+            found.append(answered and bool(self.agreeing(other.batch, ours or {}, theirs or {}).all()))
+        return sum(found) >= ELSEWHERE * len(found)
 
     @property
     def by_company(self) -> bool:

@@ -40,6 +40,9 @@ CHUNK_ROWS = 4_096
 FAILING_ROWS, AGREEING_ROWS, FEWEST = 2_048, 6_144, 2
 """At most so many rows are looked at, of each, and fewer of wide answers: experiments copy them many times over."""
 
+OTHERS = 8
+"""Further samples without rows that an explanation is held against: failing ones, and as many that agree."""
+
 INPUTS_COUNT = 1 / 8
 """What a row is asked with is not copied so often."""
 
@@ -257,7 +260,7 @@ def _collect(case: Case, at_hand: list[Head] | None, most: tuple[int, int], unti
     # In calls of as many rows as in the run: answers may depend on that.
     size = min(CHUNK_ROWS, max(sum(most), case.call_rows or 1))
     parts: list[Head] = []
-    failing = agreeing = 0
+    failing = agreeing = held = 0
     complete = at_hand is None or sum(len(head.batch) for head in at_hand) == case.comparison.rows
     worst = {int(row["number"]) for output in case.comparison.outputs for row in output.worst_rows}
     # Where so few rows fail that the run has named them all, nothing is gained by looking for more.
@@ -265,9 +268,14 @@ def _collect(case: Case, at_hand: list[Head] | None, most: tuple[int, int], unti
     for chunk in _chunks(case, at_hand, size):
         beyond = ~case.agreeing(chunk.batch, chunk.reference, chunk.candidate)
         if not chunk.batch.stacked:
-            if beyond.any():
+            fails, complete = bool(beyond.any()), case.comparison.rows == 1
+            if fails and not parts:
                 parts.append(chunk)
-                complete = case.comparison.rows == 1
+            elif fails or agreeing < OTHERS:
+                case.others.append(chunk)
+            failing, agreeing = failing + fails, agreeing + (not fails)
+            held += sum(array.nbytes for array in (*chunk.batch.inputs.values(), *chunk.candidate.values()))
+            if parts and (failing > OTHERS or held > case.held or case.clock.now() > until):
                 break
             continue
         keep = np.flatnonzero(beyond)[: most_failing - failing]

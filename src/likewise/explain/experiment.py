@@ -56,9 +56,6 @@ MOST_IDLE = 8
 MOST_ALONE = 64
 """Suspects that are tried alone before they are tried together."""
 
-FEWEST_SEPARATED = 8
-"""Rows from which on it is no chance that all of them have something in common that others do not have."""
-
 
 @dataclass(frozen=True, slots=True)
 class Effect:
@@ -332,6 +329,9 @@ def run(case: Case, *changes: Change, left: float = NEARER) -> Effect | None:
         if any(given is None for given in answers.values()) or not whole.nearer(**answers, left=left):
             return None
         effect = whole.effect(**answers)
+        bound = any(change.whole or change.cells for change in changes)
+        if effect.explains and not bound and not case.heals_others({c.side: c.opened for c in known if c.opened}):
+            return None
         plain = all(c.side == "candidate" and not c.whole and c.size is None for c in changes)
         if effect.explains and plain and case.by_company:
             # One that answers by the rows of a call is healed only if each row agrees alone, too.
@@ -474,23 +474,6 @@ def first(
             assert effect is not None
             return thing, effect
     return None
-
-
-def association(marked: Array, failing: Array) -> float:
-    """How much more often marked rows fail than others: the smoothed ratio of the two rates."""
-    with_mark = (float((marked & failing).sum()) + 0.1) / (float(marked.sum()) + 0.2)
-    without = (float((~marked & failing).sum()) + 0.1) / (float((~marked).sum()) + 0.2)
-    return with_mark / without
-
-
-def separates(marked: Array, failing: Array) -> bool:
-    """Do nearly all of the marked rows fail, and nearly no others? All there is to go by if a model cannot be asked."""
-    both = int((marked & failing).sum())
-    return (
-        both >= max(FEWEST_SEPARATED, 0.9 * int(failing.sum()))
-        and both >= 0.8 * int(marked.sum())
-        and int((failing & ~marked).sum()) <= 0.01 * int((~marked).sum())
-    )
 
 
 def _spread(positions: Array, count: int) -> Array:

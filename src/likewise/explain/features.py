@@ -111,6 +111,10 @@ def seats(case: Case, field: Field) -> tuple[Seat, ...]:
     return tuple(_seats_by_name(case).get(field.name, ()))
 
 
+FEWEST_SEPARATED = 8
+"""Rows from which on it is no chance that all of them have something in common that others do not have."""
+
+
 @made_once
 def _seats_by_name(case: Case) -> dict[str, list[Seat]]:
     found: dict[str, list[Seat]] = {}
@@ -338,3 +342,20 @@ def columns_taken(case: Case, batch: Batch, side: str) -> list[str] | None:
     except LikewiseError:
         return None
     return None if planned.columns is None else list(planned.columns)
+
+
+def association(marked: Array, failing: Array) -> float:
+    """How much more often marked rows fail than others: the smoothed ratio of the two rates."""
+    with_mark = (float((marked & failing).sum()) + 0.1) / (float(marked.sum()) + 0.2)
+    without = (float((~marked & failing).sum()) + 0.1) / (float((~marked).sum()) + 0.2)
+    return with_mark / without
+
+
+def separates(marked: Array, failing: Array) -> bool:
+    """Do nearly all of the marked rows fail, and nearly no others? All there is to go by if a model cannot be asked."""
+    both = int((marked & failing).sum())
+    return (
+        both >= max(FEWEST_SEPARATED, 0.9 * int(failing.sum()))
+        and both >= 0.8 * int(marked.sum())
+        and int((failing & ~marked).sum()) <= 0.01 * int((~marked).sum())
+    )

@@ -18,6 +18,7 @@ import numpy as np
 
 from likewise.compare import feed as feeding
 from likewise.compare.observe import Prepared
+from likewise.contracts.data import Batch
 from likewise.contracts.models import MADE_FROM, Exporter, ExportRequest, Model
 from likewise.contracts.report import Diagnosis
 from likewise.contracts.verdict import lowered
@@ -203,8 +204,22 @@ def request_of(case: Case, **more: Any) -> ExportRequest:
         feed = feeding.plan(first, runner.signature, side="reference", mapping=case.plan.feed)
         fed, _ = feed(first)
     axis = model.options.get("batch_axis", model.batch_axis)
-    given = {"details": runner.details, "batch_axis": axis, **more}
+    given = {"details": runner.details, "batch_axis": axis, "dynamic": _free_axes(case, fed), **more}
     return ExportRequest(runner.native, runner.signature, fed, **given)
+
+
+def _free_axes(case: Case, fed: Batch) -> dict[str, tuple[int, ...]] | None:
+    """Of a sample without rows, the axes in which other samples have other sizes."""
+    if fed.stacked or case.reference is None:
+        return None
+    shapes: dict[str, list[tuple[int, ...]]] = {name: [array.shape] for name, array in fed.inputs.items()}
+    for other in case.others:
+        for name, array in case.reference.feed(other.batch)[0].inputs.items():
+            shapes[name].append(array.shape)
+    return {
+        name: tuple(axis for axis, sizes in enumerate(zip(*of_input, strict=True)) if len(set(sizes)) > 1)
+        for name, of_input in shapes.items()
+    }
 
 
 def exporter_of(case: Case) -> Exporter | None:

@@ -20,15 +20,14 @@ from likewise.explain.experiment import (
     Change,
     Effect,
     Trial,
-    association,
     fewest,
     first,
     searching,
-    separates,
 )
 from likewise.explain.features import (
     ROWS,
     agreement,
+    association,
     fed_sides,
     fields_of,
     first_rows,
@@ -36,6 +35,7 @@ from likewise.explain.features import (
     imputed,
     known_categories,
     place_of,
+    separates,
     unaccented,
 )
 

@@ -65,6 +65,9 @@ MISSING = {"inserted": "before", "appended": "behind"}
 IDLE = {"Identity": "does nothing", "ConstantOfShape": "gives one number for all"}
 """Operators that compute nothing from the data: where one stands for a part, the part is gone."""
 
+BRANCHING = frozenset({"If", "Loop"})
+"""Operators that decide by their inputs what is computed; a run that was recorded keeps one way."""
+
 LINKS = {"Softmax", "LogSoftmax", "Sigmoid", "Exp", "Log", "Tanh", "Softplus"}
 """Operators that make answers of scores."""
 
@@ -179,7 +182,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
         cause = "operator-attribute"  # a table that was computed when it was exported
     elif cause in STRUCTURE and _in_one_place(culprits, told):
         cause = "operator-semantics"
-    fitted = case.framework("reference") not in ("onnx", "torch")
+    fitted = hasattr(case.native("reference"), "get_params")
     if fitted and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing):
         cause = "weight-corruption"
     elif fitted and cause == "operator-semantics" and _prepares(culprits[0]):
@@ -254,6 +257,8 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
     for idle, does in IDLE.items():
         if operators <= {idle, "Shape"}:
             return "model-part-dropped", f"{here} {does} where the reference has {instead}", AGAIN
+    if BRANCHING.intersection(twin.node(index).op_type for index in graft.others) - operators:
+        return "traced-branch", f"{here} stands where the reference decides by its inputs ({instead})", AGAIN
     wanted = culprit.beside.theirs.get(_wanted(culprit))
     held = culprit.beside.ours.get(graft.tensor)
     exact = graph.types.get(graft.tensor) not in trace.FLOATS  # positions and masks are right or wrong

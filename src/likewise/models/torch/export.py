@@ -136,12 +136,15 @@ def _subject(module: Any, request: ExportRequest) -> Subject:
     if not len(request.sample):
         raise ModelError("there is no row to capture the module with", remedy="Give data with at least one row")
 
+    whole = not request.sample.stacked
+
     def has_rows(name: str) -> bool:
-        return axes.rowless or axes.has_rows(name)
+        return not whole and (axes.rowless or axes.has_rows(name))
 
     def tensor(name: str, array: Array, rows: Array) -> Any:
         axis = axes.of(name, array.ndim) or 0
-        laid_out = moved(array[rows % len(array)], 0, axis) if has_rows(name) else np.asarray(array[0])
+        one = array if whole else np.asarray(array[0])
+        laid_out = moved(array[rows % len(array)], 0, axis) if has_rows(name) else one
         found = tensor_of(laid_out).to(device)
         return found.double() if request.double and found.is_floating_point() else found
 
