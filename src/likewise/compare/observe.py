@@ -384,7 +384,7 @@ def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]
         if found is None:
             side, found = answered(side, first, plan.batch_size)
     except ModelError as error:
-        if len(first) > 1 and first.stacked and "--batch-size" not in error.remedy:
+        if len(first) > 1 and first.stacked and "--batch-" not in error.remedy:
             refused = _refused_alone(side, first)
             if refused is None:
                 error.remedy = (
