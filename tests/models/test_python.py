@@ -152,9 +152,18 @@ def test_answers_of_different_lengths_say_how_they_can_be_compared(answer):
     assert "--batch-axis none" in report.verdict.findings[0].remedy
 
 
-def test_two_answers_of_one_name_are_refused():
-    report = data_only.check(lambda rows: {"a": {"b": rows}, "a.b": rows + 1}, within, ROWS)
-    assert "it answers 'a.b' twice" in report.verdict.headline
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (lambda rows: {"a": {"b": rows}, "a.b": rows + 1}, "a.b"),
+        (lambda rows: {1: rows, "1": rows + 1}, "output_1"),
+        (lambda rows: pd.DataFrame({1: rows[:, 0], "1": rows[:, 1]}), "1"),
+    ],
+)
+def test_two_answers_of_one_name_are_refused(answer, name):
+    report = data_only.check(answer, lambda rows: answer(rows), ROWS)
+    assert report.outcome == "INCONCLUSIVE"
+    assert f"it answers {name!r} twice" in report.verdict.headline
 
 
 def test_of_nothing_within_an_answer_the_name_stays():

@@ -267,6 +267,16 @@ def rows_text(batch: Batch) -> str:
     return f"row {first}" if len(batch) == 1 else f"rows {first} to {last}"
 
 
+def refused_alone(side: Side, first: Batch) -> int | None:
+    """The first row that a model does not answer by itself either; none if only all of them together are refused."""
+    for row in range(len(first)):
+        try:
+            answers(side, first.slice(row, row + 1))
+        except LikewiseError:
+            return row
+    return None
+
+
 def merged_casts(casts: Sequence[Cast]) -> tuple[Cast, ...]:
     """The casts of many batches, one entry a column."""
     totals: dict[tuple[str, str, str, str], Cast] = {}

@@ -150,10 +150,10 @@ class PythonRunner:
         return tensors
 
     def _named(self, answer: Any, rows: int | None) -> dict[str, Array]:
-        if (names := _columns(answer)) is not None:
-            return {str(name): self._array(str(name), answer[name]) for name in names}
+        names = _columns(answer)
+        columns = ((str(name), self._array(str(name), answer[name])) for name in dict.fromkeys(names or ()))
         found: dict[str, Array] = {}
-        for name, array in self._parts("", answer, rows):
+        for name, array in self._parts("", answer, rows) if names is None else columns:
             if name in found:
                 raise ModelError(f"it answers {name!r} twice", remedy="Give each answer a name of its own")
             found[name] = array

@@ -112,6 +112,17 @@ def test_rows_are_not_converted_to_learn_how_large_they_are(monkeypatch):
     assert not asked
 
 
+def test_a_tensor_that_holds_nothing_is_no_feature():
+    def model(inputs):
+        return inputs["x"].sum(axis=1)
+
+    data = {"x": np.arange(60.0).reshape(20, 3), "past": np.zeros((20, 2, 0, 4)), "ids": np.zeros((20, 0), np.int64)}
+    with opened(model, lambda inputs: model(inputs), data) as (plan, prepared, head, seen):
+        assert {field.column for field in all_features(seen)} == {"x"}
+        found = edge.run(plan, prepared, head, blocks=True, rows=20)[0]
+    assert not [facts.comparison.incidents for facts in found if facts.comparison.incidents]
+
+
 def test_ids_stay_inside_what_was_seen_except_where_that_is_the_point(worlds):
     seen = worlds["ids"]
     observed = seen.batch.inputs["ids"]

@@ -280,13 +280,13 @@ def features(seen: Seen, *kinds: str) -> list[Field]:
 
 
 def all_features(seen: Seen) -> list[Field]:
-    """Every feature: a column, each position of a narrow array, or a tensor as a whole."""
+    """Every feature: a column, each position of a narrow array, or a tensor as a whole, if it holds anything."""
     found: list[Field] = []
     for name in seen.columns:
         array = seen.batch.inputs[name]
         if array.ndim == 2 and array.dtype.kind == "f" and array.shape[1] <= WIDEST:
             found += [Field(name, index, f"{name}[{index}]", len(found) + index) for index in range(array.shape[1])]
-        else:
+        elif array.size:
             found.append(Field(name, None, name, len(found)))
     return found
 
