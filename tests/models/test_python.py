@@ -170,3 +170,9 @@ def test_of_nothing_within_an_answer_the_name_stays():
     model = lambda rows: {"a": rows, "found": [], "none": ()}  # noqa: E731 - two of it are two models
     report = data_only.check(model, lambda rows: model(rows), [{"rows": ROWS}])
     assert {output.name for output in report.comparison.outputs} == {"a", "found", "none"}
+
+
+def test_a_column_with_an_array_in_every_cell_is_an_array():
+    report = data_only.check(lambda rows: pd.Series(list(rows)), lambda rows: rows + 1.0, ROWS)
+    assert (report.outcome, report.max_abs_diff) == ("FAIL", 1.0)
+    assert data_only.check(lambda rows: pd.DataFrame({"v": list(rows)}), lambda rows: {"v": rows}, ROWS).passed

@@ -194,6 +194,9 @@ class PythonRunner:
             array = np.array(value)
         except ValueError as error:
             raise ModelError(f"{name!r} is not an array: {one_line(error)}", remedy=ONE_A_ROW) from error
+        cells = array.tolist() if array.dtype.kind == "O" and array.ndim == 1 else []
+        if cells and all(isinstance(cell, np.ndarray) and cell.shape == cells[0].shape for cell in cells):
+            array = np.stack(cells)  # a column with an array in every cell
         return array.astype(object) if array.dtype.kind in "UT" else unboxed(_whole(value, array))
 
     def _spec(self, name: str, array: Array) -> OutputSpec:
