@@ -7,6 +7,7 @@ import pytest
 
 from likewise.compare import align as laying
 from likewise.compare.align import align, margin_of, margins
+from likewise.compare.differences import same_labels
 from likewise.compare.observe import paired
 from likewise.contracts.comparison import Form, Mismatch, PairSpec, Tolerance
 from likewise.contracts.data import Batch, RowIds
@@ -336,6 +337,21 @@ def test_one_column_a_class_and_the_best_the_largest():
     assert laying._by_class(one[:, None], Kind.SCORE).tolist() == [[-0.25, 0.25], [-0.75, 0.75]]
     assert laying._by_class(np.array([[1.0, 2.0, 3.0]]), Kind.DISTANCE).tolist() == [[-1.0, -2.0, -3.0]]
     assert laying._by_class(np.array([[1, 2]]), Kind.SCORE).tolist() == [[1.0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "same"),
+    [
+        (np.array(["2024-01-01", "NaT"], "M8[D]"), np.array(["2024-01-01T00", "NaT"], "M8[ns]"), [True, True]),
+        (np.array(["2024-01-01"], "M8[ns]"), np.array(["2024-01-01T00:00:01"], "M8[s]"), [False]),
+        (np.array([60, 90], "m8[s]"), np.array([1, 1], "m8[m]"), [True, False]),
+        # What nanoseconds cannot hold is not what it would wrap to.
+        (np.array(["9999-12-31"], "M8[D]"), np.array(["9999-12-31"], "M8[D]").astype("M8[ns]"), [False]),
+    ],
+)
+def test_times_are_the_same_in_whatever_unit(reference, candidate, same):
+    found = align(spec(), reference, candidate)
+    assert same_labels(*found).tolist() == same
 
 
 def test_complex_numbers_are_two_real_ones_if_the_others_are():

@@ -299,6 +299,7 @@ def test_answers_of_several_calls_are_one_if_they_are_of_one_kind():
     assert failure.value.message == (
         "output 'y' of the candidate (net.onnx) has a different shape from call to call: ['(3,)', '(4,)']"
     )
+    assert "give each as a sample of its own" in failure.value.remedy
     assert failure.value.side == "candidate"
 
 

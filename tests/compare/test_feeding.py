@@ -242,6 +242,14 @@ def test_a_model_that_declares_nothing_gets_everything():
     assert stacked.columns == ("a", "b")
 
 
+def test_which_of_several_arrays_is_the_input_can_be_said():
+    rows = batch(x=wide(4), y=ONE)
+    with pytest.raises(FeedingError, match="takes one array, the data has 2 columns: 'x', 'y'") as refused:
+        planned(rows, takes(InputSpec("input", stackable=True)))
+    assert refused.value.remedy.endswith("--feed input=x")
+    assert routes(planned(rows, takes(InputSpec("input")), mapping={"input": "x"})) == [("input", ("x",), False, None)]
+
+
 @pytest.mark.parametrize(
     ("rows", "signature", "options", "message"),
     [

@@ -294,6 +294,22 @@ def test_images_are_tried_at_other_heights_and_widths(nets):
     ]
 
 
+class Cached(nn.Module):
+    def forward(self, x, past):
+        return torch.cat([past, x], dim=1).sum((1, 2))
+
+
+def test_an_axis_of_which_the_data_has_nothing_is_not_covered():
+    arrays = {"x": SERIES, "past": SERIES[:, :0]}
+    file = exported(Cached(), arrays, {"x": {0: "rows"}, "past": {0: "rows", 1: "before"}})
+    report = checked(Cached(), file, arrays)
+    assert report.passed, said(report)
+    assert list(suites(report)) == ["before"]
+    assert "the data has length 0 along before" in suites(report)["before"].headline
+    some = checked(Cached(), file, {"x": SERIES, "past": SERIES[:, :2]})
+    assert list(suites(some)) == ["before=1", "before=3", "before=4"]
+
+
 def test_an_axis_goes_by_its_input_and_place_too(nets):
     report = checked(*nets.pictures, {"x": IMAGES}, shapes={"x:2": (16,), "x:3": (12,)})
     assert report.passed, said(report)

@@ -138,7 +138,9 @@ PRESET = Tolerance(0.125, 0.0, exact_integers=True)
         # or as far apart as the user says
         (Limit("max_abs_diff", 0.5), PRESET, WHOLE, (Limit("max_abs_diff", 3.0, "y", explicit=True),), []),
         (Limit("mean_abs_diff", 0.5), PRESET, WHOLE, (Limit("max_rel_diff", 3.0, explicit=True),), []),
+        (Limit("max_abs_diff", 0.5), PRESET, WHOLE, (Limit("mismatch_rate", 0.01, explicit=True),), []),
         (Limit("max_abs_diff", 0.5), PRESET, WHOLE, (Limit("max_abs_diff", 3.0, "z", explicit=True),), [0.0]),
+        (Limit("max_abs_diff", 0.5), PRESET, WHOLE, (Limit("p99_abs_diff", 3.0, explicit=True),), [0.0]),
         (Limit("max_abs_diff", 0.5), PRESET, WHOLE, (Limit("max_rel_diff", 3.0),), [0.0]),
         (Limit("max_abs_diff", 0.5), PRESET, WHOLE, (Limit("label_flips", 3.0, explicit=True),), [0.0]),
         (Limit("max_abs_diff", 0.5), PRESET, {}, (Limit("max_rel_diff", 3.0, explicit=True),), [0.5]),

@@ -17,6 +17,7 @@ from likewise.contracts.comparison import (
     Mismatch,
     OutputFacts,
     PairSpec,
+    SuiteFacts,
 )
 from likewise.contracts.models import Kind
 from likewise.contracts.verdict import Severity
@@ -201,6 +202,29 @@ def test_what_happened_to_inputs(casts, code, sentence):
     ]
     assert [(finding.code, finding.message) for finding in found] == [(code, sentence)]
     assert found[0].severity is (Severity.WARNING if code == "lossy-input" else Severity.NOTE)
+
+
+def test_a_reference_that_is_given_other_whole_numbers_was_not_asked_what_the_data_asks():
+    def judged(**facts):
+        return judge(compared(numbers(), casts=(cast(**facts),)), STRICT)
+
+    pixels = judged(side="reference", types=("float32", "uint8"))
+    assert (pixels.outcome, pixels.findings[0].code) == ("INCONCLUSIVE", "lossy-input")
+    assert pixels.headline.startswith(
+        "3 of 100 values of 'a' change on their way to the reference, from float32 to uint8"
+    )
+    assert "0 to 255" in pixels.findings[0].remedy
+    assert judged(side="reference", types=("int64", "int32")).outcome == "INCONCLUSIVE"
+    # What is rounded is nearly the same question, and what a candidate makes of the data is seen in its answers.
+    assert judged(side="reference").outcome == "PASS"
+    assert judged(side="reference", changed=0, largest=0.0, types=("float32", "uint8")).outcome == "PASS"
+    assert judged(types=("float32", "uint8")).outcome == "PASS"
+
+
+def test_values_that_were_made_up_may_be_none_that_the_reference_takes():
+    made = compared(numbers(), casts=(cast(side="reference", types=("float32", "uint8")),))
+    facts = SuiteFacts("edge", "tiny-numbers", "", made, blocks=True)
+    assert judge(replace(compared(numbers()), suites=(facts,)), STRICT).outcome == "PASS"
 
 
 def test_a_cast_that_changes_nothing_for_the_candidate_is_not_told():

@@ -113,3 +113,66 @@ def test_arrays_arrive_as_arrays(tmp_path):
     assert isinstance(seen[0], np.ndarray)
     assert data_only.check(model, model, {"a": rows[:, 0], "b": rows}).passed
     assert isinstance(seen[-1], dict)
+
+
+def within(rows, *, moved=0.0):
+    """A decoder's answer: scores, and a state for each of two layers."""
+    return {"logits": rows, "past": ((rows[:, 0], rows[:, 1]), (rows[:, 1], rows + moved)), "size": (1,) * len(rows)}
+
+
+def boxes(rows, *, least=0.0):
+    """A detector's answer: for every image a dictionary with as many boxes as it finds."""
+    return [{"boxes": row[row > least], "scores": row} for row in np.atleast_2d(rows)]
+
+
+ROWS = np.arange(12.0).reshape(6, 2)
+
+
+def test_answers_within_each_other_are_outputs_by_their_path():
+    report = data_only.check(within, lambda rows: within(rows), ROWS)
+    assert report.passed
+    found = {output.name for output in report.comparison.outputs}
+    assert found == {"logits", "past.0.0", "past.0.1", "past.1.0", "past.1.1", "size"}
+    differing = data_only.check(within, lambda rows: within(rows, moved=1.0), ROWS)
+    assert {check.output for check in differing.verdict.checks if check.outcome == "FAIL"} == {"past.1.1"}
+
+
+def test_as_many_boxes_as_there_are_where_every_call_is_one_sample():
+    samples = [{"rows": ROWS[place : place + 1]} for place in range(1, 4)]
+    report = data_only.check(boxes, lambda rows: boxes(rows), samples)
+    assert report.passed
+    assert {output.name for output in report.comparison.outputs} == {"output_0.boxes", "output_0.scores"}
+    assert data_only.check(boxes, lambda rows: boxes(rows, least=2.0), samples).outcome == "FAIL"
+
+
+@pytest.mark.parametrize("answer", [boxes, lambda rows: [row[row > 3] for row in rows]])
+def test_answers_of_different_lengths_say_how_they_can_be_compared(answer):
+    report = data_only.check(answer, lambda rows: answer(rows), ROWS)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "--batch-axis none" in report.verdict.findings[0].remedy
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (lambda rows: {"a": {"b": rows}, "a.b": rows + 1}, "a.b"),
+        (lambda rows: {1: rows, "1": rows + 1}, "output_1"),
+        (lambda rows: pd.DataFrame({1: rows[:, 0], "1": rows[:, 1]}), "1"),
+    ],
+)
+def test_two_answers_of_one_name_are_refused(answer, name):
+    report = data_only.check(answer, lambda rows: answer(rows), ROWS)
+    assert report.outcome == "INCONCLUSIVE"
+    assert f"it answers {name!r} twice" in report.verdict.headline
+
+
+def test_of_nothing_within_an_answer_the_name_stays():
+    model = lambda rows: {"a": rows, "found": [], "none": ()}  # noqa: E731 - two of it are two models
+    report = data_only.check(model, lambda rows: model(rows), [{"rows": ROWS}])
+    assert {output.name for output in report.comparison.outputs} == {"a", "found", "none"}
+
+
+def test_a_column_with_an_array_in_every_cell_is_an_array():
+    report = data_only.check(lambda rows: pd.Series(list(rows)), lambda rows: rows + 1.0, ROWS)
+    assert (report.outcome, report.max_abs_diff) == ("FAIL", 1.0)
+    assert data_only.check(lambda rows: pd.DataFrame({"v": list(rows)}), lambda rows: {"v": rows}, ROWS).passed

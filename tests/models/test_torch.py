@@ -616,6 +616,45 @@ def test_the_axis_is_said_once_for_both_models(time_first_elsewhere, axis):
     assert not data_only.check(module, proto, arrays, batch_axis=axis, candidate_options={"batch_axis": 0}).passed
 
 
+class RowsFirst(nn.Module):
+    """The same with its rows first."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, input):
+        found, state = self.layer(input.transpose(0, 1))
+        return found.transpose(0, 1), state
+
+
+def test_where_a_file_has_its_rows_and_nobody_says_where_a_module_has_them(time_first):
+    module, arrays, proto = time_first
+    report = data_only.check(module, proto, arrays)
+    assert report.outcome == "INCONCLUSIVE", said(report)
+    assert "--batch-axis input:1 " in report.verdict.findings[0].remedy
+    without = data_only.check(module, proto, arrays, ignore=("output.1",))
+    assert without.verdict.headline.startswith("the candidate has the rows of 'input' along axis 1, and nothing says")
+    assert "--batch-axis input:1 " in without.verdict.findings[0].remedy
+    assert data_only.check(module, proto, arrays, batch_axis="input:1").passed
+    assert data_only.check(nn.GRU(3, 4).eval(), proto, arrays, batch_axis="input:1").outcome == "FAIL"
+    # Where they do lie first, equal answers show it; else it has to be said.
+    assert data_only.check(RowsFirst(module).eval(), proto, arrays).passed
+    other = RowsFirst(nn.GRU(3, 4)).eval()
+    assert data_only.check(other, proto, arrays).outcome == "INCONCLUSIVE"
+    assert data_only.check(other, proto, arrays, reference_options={"batch_axis": 0}).outcome == "FAIL"
+
+
+def test_a_module_that_refuses_rows_first_is_told_where_the_file_has_them():
+    module = nn.GRU(3, 4, batch_first=True).eval()
+    arrays = {"input": normal(ROWS, 6, 3), "hx": normal(ROWS, 1, 4)}
+    proto = export(module, arrays, batch_axis="hx:1")
+    refused = data_only.check(module, proto, arrays)
+    assert refused.outcome == "INCONCLUSIVE"
+    assert "--batch-axis hx:1 " in refused.verdict.findings[0].remedy
+    assert data_only.check(module, proto, arrays, batch_axis="hx:1").passed
+
+
 def test_a_side_without_tensors_has_no_use_for_the_axis(time_first_elsewhere, tmp_path):
     module, arrays, proto = time_first_elsewhere
     np.savez(tmp_path / "rows.npz", **arrays)

@@ -30,6 +30,8 @@ def align(
     """Both answers in one shape, without broadcasting; or why they cannot be."""
     if "c" in (reference.dtype.kind, candidate.dtype.kind):
         reference, candidate = _as_reals(reference, candidate), _as_reals(candidate, reference)
+    if reference.dtype.kind == candidate.dtype.kind and reference.dtype.kind in "Mm":
+        reference, candidate = _in_one_unit(reference, candidate)
     if spec.columns is not None:
         candidate = candidate[:, list(spec.columns)]
     if spec.expand is not None and reference.size == len(reference):
@@ -68,6 +70,17 @@ def _as_reals(array: Array, other: Array) -> Array:
     """Complex numbers as real and imaginary parts along a last axis, as ONNX writes them, if the others are so too."""
     written = other.dtype.kind == "c" or other.shape == (*array.shape, 2)
     return np.stack([array.real, array.imag], axis=-1) if array.dtype.kind == "c" and written else array
+
+
+def _in_one_unit(reference: Array, candidate: Array) -> tuple[Array, Array]:
+    """Days and nanoseconds are times alike, unless one cannot be written in the other's unit: numpy would wrap it."""
+    unit = np.promote_types(reference.dtype, candidate.dtype)
+    wide = reference.astype(unit), candidate.astype(unit)
+    kept = (
+        np.array_equal(now.astype(was.dtype), was, equal_nan=True)
+        for now, was in zip(wide, (reference, candidate), strict=True)
+    )
+    return wide if all(kept) else (reference, candidate)
 
 
 def _another_shape(spec: PairSpec, reference: Array, candidate: Array, *, stacked: bool) -> Mismatch:

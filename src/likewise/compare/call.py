@@ -177,8 +177,8 @@ def uncounted(side: Side, output: str, shape: tuple[int, ...], rows: int, kind: 
     """Not one answer a row."""
     got = f"{shape[0]:,}" if shape else "a single number"
     return kind(
-        f"the {side.name} ({side.model}) was given {rows:,} rows and answered {got} in output {output!r}, "
-        f"of shape {shape}",
+        f"the {side.name} ({side.model}) was given {rows:,} row{'s' * (rows != 1)} and answered {got} in output "
+        f"{output!r}, of shape {shape}",
         remedy=f"Every output needs one answer per row along its first axis; leave it out with --ignore {output}, or "
         f"use --batch-axis {output}:none, or none where every call is one sample",
         side=side.name,
@@ -253,6 +253,8 @@ def joined(side: Side, parts: Sequence[Tensors]) -> dict[str, Array]:
             raise ModelError(
                 f"output {name!r} of the {side.name} ({side.model}) has a different shape from call to call: "
                 f"{sorted(map(str, shapes))}",
+                remedy="Where a call answers as many as it finds, give each as a sample of its own: a folder of .npz "
+                "files, in Python a list of dicts",
                 side=side.name,
             )
         together[name] = np.concatenate([part[name] for part in parts])
@@ -265,6 +267,16 @@ def rows_text(batch: Batch) -> str:
         return "no rows"
     first, last = batch.rows.name(0), batch.rows.name(len(batch) - 1)
     return f"row {first}" if len(batch) == 1 else f"rows {first} to {last}"
+
+
+def refused_alone(side: Side, first: Batch) -> int | None:
+    """The first row that a model does not answer by itself either; none if only all of them together are refused."""
+    for row in range(len(first)):
+        try:
+            answers(side, first.slice(row, row + 1))
+        except LikewiseError:
+            return row
+    return None
 
 
 def merged_casts(casts: Sequence[Cast]) -> tuple[Cast, ...]:

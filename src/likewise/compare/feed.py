@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from likewise.contracts.comparison import Cast
+from likewise.contracts.comparison import Cast, Incident
 from likewise.contracts.data import Array, Batch, Columns
 from likewise.contracts.models import InputSpec, Signature
 from likewise.contracts.values import dataclass
@@ -189,6 +189,32 @@ def plan(
     return _told(_planned(first, signature, side, order, mapping), first)
 
 
+def rows_apart(ours: Feed, theirs: Feed) -> Incident | None:
+    """Why two models may not be asked the same: one has the rows of an input elsewhere, and of the other nobody says.
+
+    Rows lie first in the data. What declares or is told another axis gets them there, the other one as they are.
+    """
+    places: dict[str, dict[str, int]] = {ours.side: {}, theirs.side: {}}
+    for one, other in ((ours, theirs), (theirs, ours)):
+        known = {route.columns: route.input.row_axis for route in other.routes or ()}
+        for route in one.routes or ():
+            if route.input.row_axis is None and (axis := known.get(route.columns)):
+                places[one.side][route.input.name] = axis
+    silent = next((side for side, axes in places.items() if axes), None)
+    if silent is None:
+        return None
+    telling = theirs.side if silent == ours.side else ours.side
+    axes = places[silent]
+    told = _listed(f"{name}:{axis}" for name, axis in axes.items()).replace("'", "").replace(" ", "")
+    return Incident(
+        "row-axis",
+        f"the {telling} has the rows of {_listed(axes)} along axis {min(axes.values())}, and nothing says where the "
+        f"{silent} has them: it was given them first, so that the two may not have been asked the same",
+        f"Say where the rows lie: --batch-axis {told} if there in both models, or --{silent}-option batch_axis=0",
+        silent,
+    )
+
+
 def require_inputs(mapping: Mapping[str, str], *signatures: Signature) -> None:
     """A usage error for an input to feed that no model has: it would be left out without a word."""
     known = [spec.name for signature in signatures for spec in signature.inputs or ()]
@@ -307,7 +333,8 @@ def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | 
         raise FeedingError(
             f"input {spec.name!r} of the {side} takes {_shape_text(spec.shape) if spec.shape else 'one array'}, "
             f"{whose} {len(columns)} columns: {_listed(columns)}",
-            remedy="Leave out columns that are not features with --drop, or name the array after the input",
+            remedy="Leave out columns that are not features with --drop, or say which one it is: "
+            f"--feed {spec.name}={next((name for name in available if first.inputs[name].ndim > 1), 'COLUMN')}",
             side=side,
         )
     where = "reference's" if columns is not available else "data's"

@@ -20,7 +20,7 @@ import numpy as np
 from likewise.compare import feed
 from likewise.compare import pair as pairing
 from likewise.compare.align import align, margin_of, type_of
-from likewise.compare.call import Side, answered, answers, columns_used, merged_casts, settled, uncounted
+from likewise.compare.call import Side, answered, columns_used, merged_casts, refused_alone, settled, uncounted
 from likewise.compare.differences import (
     Constancy,
     asked_of,
@@ -51,7 +51,7 @@ from likewise.contracts.models import Kind, Runner
 from likewise.contracts.values import dataclass
 from likewise.data.cells import listed
 from likewise.data.selection import only_columns, require_few
-from likewise.errors import LikewiseError, ModelError, RowCountError
+from likewise.errors import ModelError, RowCountError
 from likewise.models.remote import cores
 from likewise.registry import extensions
 
@@ -78,7 +78,7 @@ REFERENCE, CANDIDATE = "reference", "candidate"
 class Prepared:
     """Two models that can be compared, and how; `first` are the rows by which that was decided.
 
-    `answered` has by side what it answered to them.
+    `answered` has by side what it answered to them; `apart` is why they may not have been asked the same.
     """
 
     reference: Side
@@ -90,6 +90,7 @@ class Prepared:
     outputs: frozenset[str] = frozenset()
     nan_equal: bool = True
     answered: Mapping[str, Tensors] = field(default_factory=dict)
+    apart: Incident | None = None
 
     @property
     def row_bytes(self) -> int:
@@ -141,8 +142,9 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
     theirs = feed.plan(first, candidate.signature, side=CANDIDATE, order=order, mapping=plan.feed)
     reference_side = Side(REFERENCE, plan.reference.name, reference, ours, ignored=frozenset(plan.ignore))
     candidate_side = Side(CANDIDATE, plan.candidate.name, candidate, theirs, ignored=frozenset(plan.ignore))
-    reference_side, reference_answers = _probe(reference_side, first, plan)
-    candidate_side, candidate_answers = _probe(candidate_side, first, plan)
+    apart = feed.rows_apart(ours, theirs) if first.stacked else None
+    reference_side, reference_answers = _probe(reference_side, first, plan, apart)
+    candidate_side, candidate_answers = _probe(candidate_side, first, plan, apart)
     paired = pairing.pair(
         pairing.observed(reference.signature, reference_answers),
         pairing.observed(candidate.signature, candidate_answers),
@@ -169,6 +171,7 @@ def prepare(plan: Plan, reference: Runner, candidate: Runner, rows: Batch | None
         frozenset(candidate_answers),
         plan.nan_equal,
         {REFERENCE: reference_answers, CANDIDATE: candidate_answers},
+        apart,
     )
 
 
@@ -264,6 +267,8 @@ def finish(prepared: Prepared, partial: Partial, plan: Plan, *, decided: bool = 
     """Plain facts. `decided`: the rest of the rows was left out on request."""
     incidents = [*partial.incidents, *prepared.pairing.incidents]
     mismatches = {*prepared.pairing.mismatches, *partial.mismatches}
+    if prepared.apart is not None and (partial.rows_beyond or mismatches):
+        incidents.append(prepared.apart)
     stopped = (
         decided
         or bool(partial.incidents)
@@ -318,7 +323,7 @@ def _filled_up(prepared: Prepared, rows: int) -> Iterator[str]:
 
 def finish_beside(prepared: Prepared, partial: Partial, plan: Plan) -> Comparison:
     """Plain facts about rows beside the data: what is said of models and data as a whole is said once."""
-    comparison = finish(prepared, partial, replace(plan, expected_rows=None))
+    comparison = finish(replace(prepared, apart=None), partial, replace(plan, expected_rows=None))
     return replace(comparison, notes=(), warnings=(), not_compared=(), varied=False, timeline=None)
 
 
@@ -376,16 +381,18 @@ def paired(
     return Pair(spec, batch, *aligned, asked_of(tolerance, *aligned), margin, noise, nan_equal, (ours, theirs))
 
 
-def _probe(side: Side, first: Batch, plan: Plan) -> tuple[Side, dict[str, Array]]:
+def _probe(side: Side, first: Batch, plan: Plan, apart: Incident | None) -> tuple[Side, dict[str, Array]]:
     """The model as it takes the data, and its answers to the first rows; or why it gives none."""
     plan.tell("first rows", side.name, first)
     side, found = settled(side, first, plan.batch_size)
     try:
         if found is None:
             side, found = answered(side, first, plan.batch_size)
-    except ModelError as error:
-        if len(first) > 1 and first.stacked and "--batch-size" not in error.remedy:
-            refused = _refused_alone(side, first)
+    except (ModelError, RowCountError) as error:
+        if apart is not None and apart.side == side.name:
+            error.remedy = apart.remedy
+        elif len(first) > 1 and first.stacked and "--batch-" not in error.remedy:
+            refused = refused_alone(side, first)
             if refused is None:
                 error.remedy = (
                     "It answers each of them alone; if it takes one row per call, use --batch-size 1 --fixed-batch"
@@ -408,16 +415,6 @@ def _per_call(paired: pairing.Pairing, ours: Side, theirs: Side, rows: int) -> p
             raise uncounted(side, output, (), rows, RowCountError)
         pairs.append(replace(spec, per_call=True) if any(single) else spec)
     return replace(paired, pairs=tuple(pairs))
-
-
-def _refused_alone(side: Side, first: Batch) -> int | None:
-    """The first row that a model does not answer by itself either; none if only all of them together are refused."""
-    for row in range(len(first)):
-        try:
-            answers(side, first.slice(row, row + 1))
-        except LikewiseError:
-            return row
-    return None
 
 
 def _for_networks(array: Array) -> bool:

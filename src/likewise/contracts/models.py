@@ -60,7 +60,8 @@ class InputSpec:
     fractions; whole numbers and booleans are fed as they are. `guessed`: the model does not declare the
     type; it is for data whose own type the model refuses. `stackable`: columns of a table may be
     fed side by side, whatever their number. `coded`: its values are coded by the model's own list of
-    categories where the data has none.
+    categories where the data has none. `row_axis` is where the model has its rows; None where nothing says so of a
+    tensor that may have them anywhere, which is given them first.
     """
 
     name: str
@@ -71,6 +72,7 @@ class InputSpec:
     guessed: bool = False
     stackable: bool = False
     coded: bool = False
+    row_axis: int | None = 0
 
 
 @dataclass(frozen=True, slots=True)

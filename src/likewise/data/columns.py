@@ -341,16 +341,27 @@ class FrameColumns(_LazyColumns):
 
         return nw.from_native(self._native, eager_only=True)
 
-    def _convert(self, name: str) -> Array:
+    def _column(self, name: str) -> Any:
+        """One column as the frame's library has it; narwhals would look through all their names for each."""
         if self._pandas:
-            column = self._native.iloc[:, self._places[name]]
-            if _is_numeric(column.dtype):
-                return cast("Array", column.to_numpy())
-        return _series_to_array(self._frame[:, self._places[name]])
+            return self._native.iloc[:, self._places[name]]
+        if hasattr(self._native, "get_column"):
+            return self._native.get_column(name)
+        return self._frame[:, self._places[name]].to_native()
+
+    def _series(self, name: str) -> Any:
+        import narwhals as nw
+
+        return nw.from_native(self._column(name), series_only=True)
+
+    def _convert(self, name: str) -> Array:
+        if self._pandas and _is_numeric((column := self._column(name)).dtype):
+            return cast("Array", column.to_numpy())
+        return _series_to_array(self._series(name))
 
     def slice(self, start: int, stop: int) -> Columns:
         rows = self._native.iloc[start:stop] if self._pandas else self._frame[start:stop]
-        return FrameColumns(rows, names=self._names)
+        return FrameColumns(rows, self._converted(slice(start, stop)), names=self._names)
 
     def select(self, names: Sequence[str]) -> Columns:
         positions = [self._places[name] for name in _known(names, self)]
@@ -360,7 +371,12 @@ class FrameColumns(_LazyColumns):
 
     def take(self, positions: Array) -> Columns:
         rows = self._native.take(positions) if self._pandas else self._frame[positions.tolist()]
-        return FrameColumns(rows, names=self._names)
+        return FrameColumns(rows, self._converted(positions), names=self._names)
+
+    def _converted(self, rows: Any) -> dict[str, Array]:
+        """Numbers that were asked for before, of some of the rows: to ask a wide frame again takes long."""
+        # A copy, as another thread may be converting columns.
+        return {name: array[rows] for name, array in self._cache.copy().items() if array.dtype.kind in "biuf"}
 
     def copy(self) -> Columns:
         frame = self._native.copy() if self._pandas else self._frame.clone().to_native()
@@ -375,7 +391,7 @@ class FrameColumns(_LazyColumns):
 
     def arrow(self, name: str) -> pa.Array | None:
         """A column that numpy cannot hold as it is, as Arrow has it; None for others."""
-        series = self._frame[:, self._places[name]]
+        series = self._series(name)
         kind = getattr(getattr(series.to_native(), "dtype", None), "kind", "O")
         return series_to_arrow(series) if kind not in "biufc" or series.null_count() else None
 
@@ -383,6 +399,11 @@ class FrameColumns(_LazyColumns):
         return self._native
 
     def row(self, position: int) -> dict[str, Any]:
+        if self._pandas:
+            kinds = zip(self._names, self._native.dtypes, strict=True)
+            numbers = [name for name, kind in kinds if _is_numeric(kind) and kind.kind in "biuf"]
+            known = {name: plain(self[name][position]) for name in numbers}
+            return {n: known[n] if n in known else _cell(self._series(n)[position : position + 1]) for n in self._names}
         cells = self._frame[position : position + 1].iter_columns()
         return {name: _cell(cell) for name, cell in zip(self._names, cells, strict=True)}
 

@@ -46,8 +46,8 @@ TARGETS = 64
 OF_PRESETS = frozenset({"mismatch_rate", "max_abs_diff", "mean_abs_diff"})
 """What presets bound the differences of numbers by."""
 
-INSTEAD = frozenset({"max_abs_diff", "max_rel_diff"})
-"""A limit of a user's on these says by how much whole numbers may differ, which without one are to be equal."""
+INSTEAD = frozenset({"max_abs_diff", "max_rel_diff", "mismatch_rate"})
+"""A limit of a user's on these says how far, or how many, whole numbers may differ, which else are to be equal."""
 
 FLIPS = frozenset({"label_flips", "flip_rate"})
 """A limit of a user's on these says how many labels may change."""

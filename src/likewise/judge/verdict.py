@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from likewise.contracts.comparison import POSITION, ROWS, Cast, Comparison, SuiteFacts
+from likewise.contracts.comparison import POSITION, ROWS, Comparison, SuiteFacts
 from likewise.contracts.report import Report
 from likewise.contracts.verdict import (
     Confidence,
@@ -26,7 +26,6 @@ from likewise.contracts.verdict import (
     Verdict,
     counted,
 )
-from likewise.data.cells import listed
 from likewise.errors import nearest
 from likewise.judge.findings import (
     Judgement,
@@ -40,6 +39,7 @@ from likewise.judge.findings import (
     rows_beyond,
     wide_tolerance_findings,
 )
+from likewise.judge.inputs import judge_inputs
 from likewise.judge.outputs import holds_numbers, judge_outputs, nan_share
 from likewise.judge.policy import PRESETS
 from likewise.judge.timeline import judge_timeline
@@ -53,9 +53,6 @@ from likewise.judge.variations import (
     verdict_on,
 )
 
-NOTABLE_CHANGE = 1e-6
-"""A relative change of an input above this is more than the rounding of float64 to float32."""
-
 COUNTED = 10_000
 """Rows up to which a bound is worked out here: importing scipy for it takes longer than a small check."""
 
@@ -66,7 +63,6 @@ BASELINE_SHA256 = "baseline_sha256"
 
 SAME_MODEL = "same-model"
 """The code of what is found where a model is compared with itself."""
-
 
 ONLY_GROW = frozenset(
     {
@@ -97,7 +93,7 @@ def judge(comparison: Comparison, policy: Policy) -> Verdict:
     judge_timeline(case)
     case.findings.extend(noise_findings(comparison, policy))
     case.findings.extend(wide_tolerance_findings(comparison, policy))
-    _judge_inputs(case)
+    judge_inputs(case)
     _judge_sameness(case)
     beyond = rows_beyond(case)
     state = generated_confidence if comparison.generated else confidence
@@ -135,7 +131,9 @@ def _suite(facts: SuiteFacts, policy: Policy) -> SuiteVerdict:
     if facts.not_covered:
         return suite_verdict(facts, Outcome.INCONCLUSIVE, facts.not_covered)
     asked = policy_on(facts, policy)
-    return verdict_on(facts, judge(facts.comparison, asked), asked)
+    # Values that were made up need not be such that the reference takes them as they are.
+    casts = tuple(cast for cast in facts.comparison.casts if cast.side != "reference")
+    return verdict_on(facts, judge(replace(facts.comparison, casts=casts), asked), asked)
 
 
 def _judge_limits(case: Judgement) -> None:
@@ -190,30 +188,6 @@ def _judge_pairing(case: Judgement) -> None:
             f"{told}{', …' * (len(pairs) > 6)}",
             remedy=f"If that is wrong, use --pair {pairs[0].candidate}=NAME",
         )
-
-
-def _judge_inputs(case: Judgement) -> None:
-    quiet: dict[tuple[str, str, str], list[Cast]] = {}
-    lossy: dict[tuple[str, str, str, str], list[Cast]] = {}
-    for cast in case.comparison.casts:
-        # A whole number that changes has become another one: that is no rounding.
-        notable = cast.largest_relative_change > NOTABLE_CHANGE or cast.source_dtype.startswith(("int", "uint"))
-        if cast.changed and (notable or cast.note):
-            lossy.setdefault((cast.side, cast.source_dtype, cast.target_dtype, cast.note), []).append(cast)
-        elif cast.note:
-            case.note("converted-input", f"{cast.column!r}, fed to the {cast.side}: {cast.note}")
-        elif cast.changed or cast.side == "reference":
-            quiet.setdefault((cast.side, cast.source_dtype, cast.target_dtype), []).append(cast)
-    for casts in lossy.values():
-        case.warn("lossy-input", _lost(casts))
-    for (side, source, target), casts in quiet.items():
-        case.note("cast-input", _cast_for(side, source, target, casts))
-    for warning in case.comparison.warnings:
-        case.warn("runner-warning", warning)
-    for doubt in case.comparison.lineage:
-        case.warn("stale-artefact", doubt, remedy="Export or quantise it again from this reference")
-    for note in case.comparison.notes:
-        case.note("note", note)
 
 
 def _judge_sameness(case: Judgement) -> None:
@@ -302,34 +276,6 @@ def _headline(outcome: Outcome, case: Judgement) -> str:
 
 def _first(findings: Iterable[Finding], severity: Severity) -> str | None:
     return next((finding.message for finding in findings if finding.severity is severity), None)
-
-
-def _lost(casts: Sequence[Cast]) -> str:
-    """Columns whose values change on the way, in one sentence; how far, of the one that changes most."""
-    worst = max(casts, key=lambda cast: cast.largest_relative_change)
-    note = f" ({worst.note})" if worst.note else ""
-    change = f", by up to {100 * worst.largest_relative_change:.3g}%" if worst.largest_relative_change else ""
-    change += f" in {worst.column!r}" if change and len(casts) > 1 else ""
-    changed, values = sum(cast.changed for cast in casts), sum(cast.values for cast in casts)
-    return (
-        f"{changed:,} of {values:,} values of {_columns(casts)} change on their way to the {worst.side}, "
-        f"from {worst.source_dtype} to {worst.target_dtype}{change}{note}"
-    )
-
-
-def _columns(casts: Sequence[Cast]) -> str:
-    return listed([repr(cast.column) for cast in casts])
-
-
-def _cast_for(side: str, source: str, target: str, casts: Sequence[Cast]) -> str:
-    """Columns whose type had to be changed, in one sentence."""
-    values, changed = sum(cast.values for cast in casts), sum(cast.changed for cast in casts)
-    largest = max(cast.largest_relative_change for cast in casts)
-    by = f" of {values:,} values changed, by up to {100 * largest:.1g}%" if changed else "no value changed"
-    return (
-        f"{_columns(casts)} {'was' if len(casts) == 1 else 'were'} cast from {source} to {target} for the {side}: "
-        f"{f'{changed:,}' if changed else ''}{by}"
-    )
 
 
 def _advice(code: str) -> str:

@@ -81,10 +81,10 @@ class RowAxes:
             return self.named[name]
         return self.everywhere if self.everywhere is not None and rank > self.everywhere else None
 
-    def of_input(self, name: str, shape: Shape | None) -> int:
-        """Axis 0, unless the user says otherwise or the file calls another axis the batch."""
+    def of_input(self, name: str, shape: Shape | None) -> int | None:
+        """As the user says, or where the file calls an axis the batch; else None."""
         stated = self.of(name, len(shape or ()))
-        return stated if stated is not None else _declared(shape) or 0
+        return stated if stated is not None else _declared(shape)
 
     def of_output(self, name: str, shape: Shape | None, *, fixed_batch: int | None) -> int | None:
         """As the user says or the file declares: by name, or as the only free one (one block a target); else None."""
@@ -149,8 +149,12 @@ class RowLayout:
     ) -> None:
         said, shapes = RowAxes.said_of(model), called or {}
         self._said = said
-        self._fed_along = {s.name: said.of_input(s.name, shapes.get(s.name, s.shape)) for s in inputs}
-        fed = tuple(replace(s, shape=said.rows_first(s.name, s.shape, self._fed_along[s.name])) for s in inputs)
+        told = {s.name: said.of_input(s.name, shapes.get(s.name, s.shape)) for s in inputs}
+        self._fed_along = {name: axis or 0 for name, axis in told.items()}
+        fed = tuple(
+            replace(s, shape=said.rows_first(s.name, s.shape, self._fed_along[s.name]), row_axis=told[s.name])
+            for s in inputs
+        )
         fixed = only_batch([spec for spec in fed if said.has_rows(spec.name)])
         known = {s.name: said.of_output(s.name, shapes.get(s.name, s.shape), fixed_batch=fixed) for s in outputs}
         self._row_axis = {name: axis or 0 for name, axis in known.items()}

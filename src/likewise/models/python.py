@@ -1,7 +1,7 @@
 """Anything that can be called: `module:callable`, `file.py:callable`, live functions.
 
 The callable gets one argument: a DataFrame when the data is a table, the array when there is a
-single one, else a dict of arrays. It returns an array, a dict of arrays, a tuple of arrays, a
+single one, else a dict of arrays. It returns an array, arrays in dicts, tuples and lists within each other, a
 DataFrame, an Arrow table or a structured array (one output a column) or one dictionary per row. A callable without
 required parameters has no place for rows: it is a factory, is called once, and what it returns is
 the model. Code that a user names is run: that is what naming it means.
@@ -15,7 +15,7 @@ import inspect
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -131,7 +131,7 @@ class PythonRunner:
     def __init__(self, function: Any, named: str | None = None) -> None:
         self.native = self._function = function
         self._classes: dict[str, tuple[Label, ...]] = {}
-        self._lists: bool | None = None
+        self._lists: dict[str, bool] = {}
         self.signature = Signature(inputs=None, outputs=None)
         name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__name__)}"
         self.details: Mapping[str, Any] = {"callable": name.lstrip("."), "python": sys.version.split()[0]}
@@ -152,20 +152,35 @@ class PythonRunner:
         return tensors
 
     def _named(self, answer: Any, rows: int | None) -> dict[str, Array]:
-        if (names := _columns(answer)) is not None:
-            return {str(name): self._array(str(name), answer[name]) for name in names}
-        if isinstance(answer, list) and self._lists is None:
-            self._lists = _several(answer, rows)
-        entries = None if isinstance(answer, list) and not self._lists else entries_of(answer)
+        names = _columns(answer)
+        columns = ((str(name), self._array(str(name), answer[name])) for name in dict.fromkeys(names or ()))
+        found: dict[str, Array] = {}
+        for name, array in self._parts("", answer, rows) if names is None else columns:
+            if name in found:
+                raise ModelError(f"it answers {name!r} twice", remedy="Give each answer a name of its own")
+            found[name] = array
+        return found
+
+    def _parts(self, name: str, answer: Any, rows: int | None) -> Iterator[tuple[str, Array]]:
+        """Every array of an answer, by the path that leads to it."""
+        entries = entries_of(answer)
+        if isinstance(answer, list) and (answer or not name):
+            # Settled by the first call: in another, there may be as many rows as outputs.
+            entries = entries if self._lists.setdefault(name, _several(answer, rows)) else None
+        elif name and isinstance(answer, list | tuple) and not (answer and _several(answer, None)):
+            entries = None
         if entries is None:
-            return {"output": self._array("output", answer)}
-        named = [(f"output_{name}" if name.isdecimal() else name, value) for name, value in entries]
-        return {name: self._array(name, value) for name, value in named}
+            yield name or "output", self._array(name or "output", answer)
+        for key, entry in entries or ():
+            own = f"output_{key}" if key.isdecimal() and not name else key
+            yield from self._parts(f"{name}.{own}" if name else own, entry, rows)
 
     def _array(self, name: str, value: Any) -> Array:
         import numpy as np
 
         if isinstance(value, list) and value and isinstance(value[0], Mapping):
+            if any(map(_holds_arrays, value)):
+                raise ModelError(f"{name!r} holds a dictionary of arrays for every row", remedy=ONE_A_ROW)
             array, self._classes[name] = array_of_dicts(value, self._classes.get(name))
             return array
         if value is None:
@@ -181,6 +196,9 @@ class PythonRunner:
             array = np.array(value)
         except ValueError as error:
             raise ModelError(f"{name!r} is not an array: {one_line(error)}", remedy=ONE_A_ROW) from error
+        cells = array.tolist() if array.dtype.kind == "O" and array.ndim == 1 else []
+        if cells and all(isinstance(cell, np.ndarray) and cell.shape == cells[0].shape for cell in cells):
+            array = np.stack(cells)  # a column with an array in every cell
         return array.astype(object) if array.dtype.kind in "UT" else unboxed(_whole(value, array))
 
     def _spec(self, name: str, array: Array) -> OutputSpec:
@@ -197,9 +215,14 @@ def _columns(answer: Any) -> list[Any] | None:
     return None if names is None else list(names)
 
 
-def _several(answers: list[Any], rows: int | None) -> bool:
-    """Is a list several outputs, and not one answer per row?"""
-    return len(answers) != rows and all(getattr(answer, "ndim", 0) for answer in answers)
+def _several(answers: Sequence[Any], rows: int | None) -> bool:
+    """Are these several outputs, and not one answer per row?"""
+    return len(answers) != rows and all(getattr(part, "ndim", 0) or _holds_arrays(part) for part in answers)
+
+
+def _holds_arrays(answer: Any) -> bool:
+    """Is it a dictionary, a tuple or the like of arrays, as a detector gives for an image, and not of numbers?"""
+    return any(getattr(part, "ndim", 0) or entries_of(part) is not None for _, part in entries_of(answer) or ())
 
 
 def _whole(column: Any, array: Array) -> Array:

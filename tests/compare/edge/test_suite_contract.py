@@ -15,6 +15,7 @@ import likewise
 from likewise.compare.variations import edge
 from likewise.compare.variations.edge import COLUMNS, all_features
 from likewise.contracts.comparison import Suite
+from likewise.data.columns import FrameColumns
 
 SUITES = {suite.name: suite for suite in edge.suites()}
 WORLDS = ("table", "trees", "images", "ids", "wide")
@@ -95,6 +96,31 @@ def test_wide_tables_are_sampled_and_that_is_said():
     assert zeros.comparison.rows == 2 * COLUMNS * 2
     alone = next(facts for facts in found if facts.name == "single-row")
     assert "sample" not in alone.title
+
+
+def test_rows_are_not_converted_to_learn_how_large_they_are(monkeypatch):
+    frame = pd.DataFrame({f"c{place}": np.arange(20.0) for place in range(30)})
+    with opened(lambda rows: rows["c0"].to_numpy(), lambda rows: rows["c0"].to_numpy(), frame) as (
+        plan,
+        prepared,
+        head,
+        _,
+    ):
+        was, asked = FrameColumns._convert, []
+        monkeypatch.setattr(FrameColumns, "_convert", lambda self, name: asked.append(name) or was(self, name))
+        edge.run(plan, prepared, head, blocks=False, rows=20)
+    assert not asked
+
+
+def test_a_tensor_that_holds_nothing_is_no_feature():
+    def model(inputs):
+        return inputs["x"].sum(axis=1)
+
+    data = {"x": np.arange(60.0).reshape(20, 3), "past": np.zeros((20, 2, 0, 4)), "ids": np.zeros((20, 0), np.int64)}
+    with opened(model, lambda inputs: model(inputs), data) as (plan, prepared, head, seen):
+        assert {field.column for field in all_features(seen)} == {"x"}
+        found = edge.run(plan, prepared, head, blocks=True, rows=20)[0]
+    assert not [facts.comparison.incidents for facts in found if facts.comparison.incidents]
 
 
 def test_ids_stay_inside_what_was_seen_except_where_that_is_the_point(worlds):

@@ -69,6 +69,13 @@ def axes_of(feed: Feed, batch: Batch) -> tuple[Axis, ...]:
     return tuple(found)
 
 
+def empty_axes(feed: Feed, batch: Batch) -> tuple[str, ...]:
+    """The free axes along which the data holds nothing, as a decoder's past before its first token."""
+    dims = [(dim, route, axis) for route, axis, dim in _dims(feed, batch) if not isinstance(dim, int)]
+    empty = [entry for entry in dims if not batch.inputs[entry[1].columns[0]].shape[entry[2]]]
+    return tuple(dict.fromkeys(dim or f"{route.input.name}:{axis}" for dim, route, axis in empty))
+
+
 def fixed_places(feed: Feed, batch: Batch) -> frozenset[tuple[str, int]]:
     """Where a model says which length it takes."""
     return frozenset((route.columns[0], axis) for route, axis, dim in _dims(feed, batch) if isinstance(dim, int))

@@ -15,7 +15,7 @@ import numpy as np
 from likewise.compare.call import Side, answers
 from likewise.compare.engines import Head
 from likewise.compare.observe import CANDIDATE, REFERENCE, Prepared, finish_beside, observe
-from likewise.compare.variations.axes import Axis, at_length, axes_of, called, fixed_places, named_axis
+from likewise.compare.variations.axes import Axis, at_length, axes_of, called, empty_axes, fixed_places, named_axis
 from likewise.compare.variations.batches import drift, own_output, rows_moved
 from likewise.compare.variations.refusals import REFUSED, Tried, only_recorded, try_rows
 from likewise.contracts.comparison import Incident, Mismatch, Plan, SuiteFacts, Untried
@@ -196,8 +196,10 @@ def require_known(plan: Plan, prepared: Prepared) -> None:
 
 
 def applies(plan: Plan, prepared: Prepared, head: Head | None) -> bool:
-    """Is there anything to try that was not asked for?"""
-    return plan.shapes is None and head is not None and not _impossible(plan) and bool(_free(prepared, head.batch))
+    """Is there anything to try, or to tell, that was not asked for?"""
+    if plan.shapes is not None or head is None or _impossible(plan):
+        return False
+    return bool(_free(prepared, head.batch) or empty_axes(prepared.candidate.feed, head.batch))
 
 
 def run(
@@ -254,6 +256,9 @@ def _unasked(
         found.append(
             SuiteFacts(KIND, axis.name, f"Rows of other lengths along {axis.told}", plan.nothing, not_covered=told)
         )
+    for name in empty_axes(prepared.candidate.feed, head.batch):
+        told = f"the data has length 0 along {name}, and so nothing to repeat: give rows that have some too"
+        found.append(SuiteFacts(KIND, name, f"Rows of other lengths along {name}", plan.nothing, not_covered=told))
     return tuple(found), (Untried(KIND, tuple(left)),) if left else ()
 
 

@@ -387,7 +387,8 @@ class TorchRunner:
 
     def _rows_first(self, spec: InputSpec) -> InputSpec:
         axis = self._said.of(spec.name, len(spec.shape or ())) or 0
-        return replace(spec, shape=self._said.rows_first(spec.name, spec.shape, axis))
+        told = self._said.of(spec.name, sys.maxsize)
+        return replace(spec, shape=self._said.rows_first(spec.name, spec.shape, axis), row_axis=told)
 
     def _ask(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         import torch

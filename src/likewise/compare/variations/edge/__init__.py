@@ -93,7 +93,7 @@ def run(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for suite in chosen:
-            made = _made(suite, plan, seen, most)
+            made = _made(suite, plan, seen, most, prepared.row_bytes)
             if isinstance(made, SuiteFacts):
                 found.append(replace(made, blocks=blocks))
             elif room is not None and (asked := sum(map(len, made[1]))) > room:
@@ -188,13 +188,17 @@ def _features(batch: Batch, name: str) -> Fed:
     return tuple((name, index) for index in range(array.shape[1])) if array.ndim == 2 else ((name, None),)
 
 
-def _made(suite: Suite, plan: Plan, seen: Seen, most: int | None) -> tuple[str, Sequence[Batch]] | SuiteFacts:
+def _made(
+    suite: Suite, plan: Plan, seen: Seen, most: int | None, row_bytes: int
+) -> tuple[str, Sequence[Batch]] | SuiteFacts:
     """The rows of a suite, none where it does not apply, under a title that says how many were left out.
 
     Or that it broke.
     """
     try:
         made = [batch for batch in suite.batches(seen) if len(batch)]
+        if most is not None:
+            most = min(most, max(1, BYTES // row_bytes))
         batches = made if most is None else _sampled(suite, made, most, seen.seed)
         return suite.title + _left_out(suite, seen, sum(map(len, batches)), sum(map(len, made))), batches
     except Exception as error:  # noqa: BLE001 - the data was compared: a suite that breaks takes only itself along
@@ -207,7 +211,7 @@ def _facts(
     """What a suite found."""
     plan.tell(f"trying the edge suite {suite.name!r}")
     try:
-        parts = (_parts(batch, prepared.answer_bytes) for batch in made)
+        parts = (_parts(batch, max(prepared.row_bytes, prepared.answer_bytes)) for batch in made)
         asked = made if suite.about_batches else [part for of_batch in parts for part in of_batch]
         outside = suite.outside and not strict
         apart = not suite.about_batches
@@ -237,7 +241,6 @@ def _left_out(suite: Suite, seen: Seen, rows: int, made: int) -> str:
 def _sampled(suite: Suite, batches: Sequence[Batch], most: int, seed: int) -> list[Batch]:
     """Rows from all over a suite, as many as are allowed; of a suite about batches the first batches, whole."""
     made = sum(map(len, batches))
-    most = min(most, max(1, BYTES // max(map(_row_bytes, batches), default=1)))
     if made <= most:
         return list(batches)
     ends = np.cumsum([len(batch) for batch in batches])
@@ -251,14 +254,10 @@ def _sampled(suite: Suite, batches: Sequence[Batch], most: int, seed: int) -> li
     return [batch.at(part) for batch, part in zip(batches, parts, strict=True) if len(part)]
 
 
-def _parts(batch: Batch, answer_bytes: int) -> list[Batch]:
+def _parts(batch: Batch, row_bytes: int) -> list[Batch]:
     """The rows in calls that are not too large, nor are the answers to them."""
-    step = max(1, BYTES // max(_row_bytes(batch), answer_bytes))
+    step = max(1, BYTES // row_bytes)
     return [batch.slice(start, start + step) for start in range(0, len(batch), step)] if step < len(batch) else [batch]
-
-
-def _row_bytes(batch: Batch) -> int:
-    return max(1, sum(array.nbytes for array in batch.inputs.values()) // len(batch))
 
 
 def picked(seen: Seen, rows: int = BASE) -> Batch:
@@ -281,13 +280,13 @@ def features(seen: Seen, *kinds: str) -> list[Field]:
 
 
 def all_features(seen: Seen) -> list[Field]:
-    """Every feature: a column, each position of a narrow array, or a tensor as a whole."""
+    """Every feature: a column, each position of a narrow array, or a tensor as a whole, if it holds anything."""
     found: list[Field] = []
     for name in seen.columns:
         array = seen.batch.inputs[name]
         if array.ndim == 2 and array.dtype.kind == "f" and array.shape[1] <= WIDEST:
             found += [Field(name, index, f"{name}[{index}]", len(found) + index) for index in range(array.shape[1])]
-        else:
+        elif array.size:
             found.append(Field(name, None, name, len(found)))
     return found
 
