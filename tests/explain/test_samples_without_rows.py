@@ -106,3 +106,27 @@ def test_a_module_whose_inputs_have_no_rows_is_looked_into(turned):
     named = [operators[name] for name in best.nodes]
     assert named, best.culprit
     assert not set(named) & {"Gemm", "MatMul"}, "the layers are as they were"
+
+
+class Decides(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = nn.Linear(6, 4), nn.Linear(6, 4)
+
+    def forward(self, x):
+        if bool(x.mean() > 0):
+            return torch.tanh(self.one(x))
+        return torch.relu(self.two(x))
+
+
+def test_a_way_that_was_taken_when_the_graph_was_recorded(tmp_path):
+    module, above = Decides().eval(), torch.ones(3, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the recorder's own
+        torch.onnx.export(module, (above,), tmp_path / "one.onnx", dynamo=False, input_names=["x"])
+        torch.jit.script(module).save(tmp_path / "module.pt")
+    samples = stored(tmp_path, {"x": RNG.normal(size=(12, 3, 6)).astype(np.float32)})
+    options = {"batch_axis": "none", "explain_budget": 60}
+    report = data_only.explain(tmp_path / "module.pt", tmp_path / "one.onnx", samples, **options)
+    assert report.diagnoses[0].cause == "traced-branch", report.diagnoses
