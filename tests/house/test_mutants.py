@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -87,41 +88,42 @@ def test_the_tests_that_are_run_are_there(test):
     assert (mutants.ROOT / test).exists()
 
 
-def test_a_mutant_that_breaks_everything_is_killed_and_the_source_as_it_is_survives():
-    """In a process of its own: the changed module has to be the first of its name that is imported."""
-    program = """
-import sys, mutants
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory):
+    """What comes of some mutants, in a process of its own: a changed module has to be the first of its name there."""
+    program = f"""
+import json, mutants, pathlib
 mutants.prepare()
 path = mutants.HOUSE / "judge" / "policy.py"
 broken = next(m for m in mutants.mutants(path) if m.change == "None is returned" and "return Policy(" in m.text)
 tests = ["tests/judge/test_policy.py"]
-print(mutants.tested(None, tests, 200.0), mutants.tested(broken, tests, 200.0))
-"""
-    folder = str(Path(mutants.__file__).parent)
-    run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=500)
-    assert run.stdout.split() == ["survived", "killed"], run.stderr
+found = {{"as it is": mutants.tested(None, tests, 200.0), "broken": mutants.tested(broken, tests, 200.0)}}
 
-
-def test_a_mutant_that_no_test_comes_to_survives(tmp_path):
-    """In a process of its own, like above; what tests come to is kept for the next run."""
-    program = f"""
-import mutants, pathlib
-mutants.prepare()
-mutants.KEPT = pathlib.Path({str(tmp_path)!r}) / "kept"
+mutants.KEPT = pathlib.Path({str(tmp_path_factory.mktemp("mutants"))!r}) / "kept"
 tests = ["tests/compare/metrics/test_deciles.py"]
 known = mutants.reach(tests)
-assert mutants.reach(tests) == known and len(list(mutants.KEPT.iterdir())) == 1
+found["kept for the next run"] = mutants.reach(tests) == known and len(list(mutants.KEPT.iterdir())) == 1
 everything = [m for name in ("judge/verdict.py", "compare/sums.py") for m in mutants.mutants(mutants.HOUSE / name)]
 returned = [m for m in everything if m.change == "None is returned"]
 missed = [m for m in returned if not mutants.coming_to(m, known)]
 asked = [next(m for m in missed if m.path.name == name) for name in ("verdict.py", "sums.py")]
 asked.append(next(m for m in returned if mutants.coming_to(m, known)))
-counted = mutants.ask_all(asked, known, tests)
-print(counted["survived"], counted["killed"])
+found["counted"] = mutants.ask_all(asked, known, tests)
+print(json.dumps(found))
 """
     folder = str(Path(mutants.__file__).parent)
     run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, timeout=500)
-    assert run.stdout.splitlines()[-1:] == ["2 1"], run.stdout + run.stderr
+    assert run.returncode == 0, run.stdout + run.stderr
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def test_a_mutant_that_breaks_everything_is_killed_and_the_source_as_it_is_survives(asked):
+    assert (asked["as it is"], asked["broken"]) == ("survived", "killed")
+
+
+def test_a_mutant_that_no_test_comes_to_survives(asked):
+    assert asked["kept for the next run"]
+    assert (asked["counted"]["survived"], asked["counted"]["killed"]) == (2, 1)
 
 
 def test_a_sample_tells_a_range():
