@@ -255,3 +255,30 @@ def test_inspect_tells_that_a_file_names_sources(sound: Path, tmp_path: Path) ->
 )
 def test_the_module_that_an_older_exporter_names(name: str, path: str | None) -> None:
     assert edits.module_of(onnx.helper.make_node("Conv", ["x"], ["y"], name=name)) == path
+
+
+@pytest.mark.parametrize(
+    "nothing", [-np.inf, -1e9, float(np.finfo(np.float32).min)], ids=["infinite", "large", "largest"]
+)
+def test_what_a_mask_leaves_is_told_apart_whatever_stands_for_nothing(nothing: float) -> None:
+    """Scores of two layers under one mask are not the same, and the same scores under two masks are not either."""
+    draw = np.random.default_rng(0)
+    scores, others = (draw.normal(size=(2, 4, 9, 9)).astype(np.float32) for _ in range(2))
+    mask = draw.random((9, 9)) < 0.3
+    masked, other_layer, other_mask = (
+        splice.sketch(np.where(hidden, np.float32(nothing), values))
+        for values, hidden in ((scores, mask), (others, mask), (scores, ~mask))
+    )
+    nearly = splice.sketch(np.where(mask, np.float32(nothing), scores * np.float32(1 + 1e-6)))
+    assert splice.apart(masked, nearly) < splice.CLOSE[0]
+    assert splice.apart(masked, other_layer) > splice.CLOSE[-1]
+    assert splice.apart(masked, other_mask) > splice.CLOSE[-1]
+
+
+def test_numbers_that_are_none_are_told_from_infinite_ones() -> None:
+    ones = np.ones(40, dtype=np.float32)
+    holes = [np.where(np.arange(40) == 7, value, ones) for value in (np.nan, np.inf, -np.inf, 1.0)]
+    marks = [splice.sketch(array) for array in holes]
+    assert all(splice.apart(one, two) > splice.CLOSE[-1] for at, one in enumerate(marks) for two in marks[:at])
+    empty = splice.sketch(np.zeros(40, dtype=np.float32))
+    assert splice.apart(empty, empty) == 0

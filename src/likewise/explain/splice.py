@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from likewise.contracts.data import Array, Batch
-from likewise.explain import experiment
+from likewise.explain import experiment, weight_matching
 from likewise.explain.case import Case
 from likewise.explain.counterparts import in_windows
 from likewise.explain.experiment import Change, Effect, Trial
@@ -60,6 +60,10 @@ LEARNT = 16
 
 PROJECTIONS, BLOCK = 4, 1 << 18
 
+LARGE, MASKED, SAMPLED = 1e4, 1e3, 4_096
+"""Larger numbers that are so many times as large as the small ones, by a sample of so many, stand for nothing: a mask
+was laid on."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sketch:
@@ -78,13 +82,23 @@ def sketch(array: Array) -> Sketch:
     flat: Array = array.ravel().astype(
         np.float32 if array.dtype.itemsize <= 4 and array.dtype.kind == "f" else np.float64
     )
+    flat = _tamed(flat)
     size = float(np.linalg.norm(flat))
-    if not np.isfinite(size):
-        flat = flat.astype(np.float64)
-        broken = ~np.isfinite(flat)
-        flat = np.where(broken, np.where(np.isnan(flat), 3e3, np.sign(np.nan_to_num(flat)) * 7e3), flat)
-        size = float(np.linalg.norm(flat))
     return Sketch(array.shape, size, _marks(flat))
+
+
+def _tamed(flat: Array) -> Array:
+    """Numbers of which none drowns the others, as infinities and the large numbers of masks would."""
+    sampled = np.abs(flat[:: max(1, len(flat) // SAMPLED)])
+    sampled = sampled[np.isfinite(sampled) & (sampled > 0)]
+    small = float(np.quantile(sampled, 0.1)) if len(sampled) else 0.0
+    with np.errstate(invalid="ignore"):
+        ordinary = np.abs(flat) <= max(LARGE, MASKED * small)
+    if ordinary.all():
+        return flat if small < LARGE else flat.astype(np.float64)
+    largest = float(np.abs(flat[ordinary]).max(initial=0.0)) or 1.0
+    marked = np.where(np.isnan(flat), 3.0, 7.0 * np.sign(np.nan_to_num(flat)))
+    return np.where(ordinary, flat, (largest * marked).astype(flat.dtype))
 
 
 def _marks(flat: Array) -> Array:
@@ -278,12 +292,13 @@ def _next(
         for spec in (pair.spec for pair in case.failing_pairs())
         if spec.reference in known.outputs
     }
+    landmarks = _landmarks(graph, known.graph)
     tried: set[tuple[Any, ...]] = set()
     partly: tuple[Culprit, float, bool] | None = None
     trial = Trial.few(case)
     for close in COARSE if case.comparison.quantized_nodes else CLOSE:
         both = beside(graph, known, ours, theirs, close)
-        for graft in _grafts(both, outputs):
+        for graft in _grafts(both, outputs, landmarks):
             key = (graft.how, graft.nodes, graft.others, graft.tensor)
             if key in tried:
                 continue
@@ -311,7 +326,18 @@ def _without_weights(culprit: Culprit) -> bool:
     return graft.how == "replaced" and all(one.values.size < LEARNT for one in held)
 
 
-def _grafts(both: Beside, outputs: Mapping[str, str]) -> Iterator[Graft]:
+def _landmarks(graph: Opened, twin_graph: Opened) -> frozenset[tuple[str, str]]:
+    """What nodes of the same weights are given in both graphs: it should be the same, however it was computed."""
+    return frozenset(
+        (name, wanted)
+        for yours, mine in weight_matching.alike(twin_graph.proto, graph.proto)
+        for name in graph.reads[mine]
+        for wanted in twin_graph.reads[yours]
+        if name in graph.makers and wanted in twin_graph.makers
+    )
+
+
+def _grafts(both: Beside, outputs: Mapping[str, str], landmarks: Collection[tuple[str, str]]) -> Iterator[Graft]:
     """What could be put right, the smallest change first."""
     right = set(both.equal)
     theirs = {other for others in both.equal.values() for other in others}
@@ -320,7 +346,8 @@ def _grafts(both: Beside, outputs: Mapping[str, str]) -> Iterator[Graft]:
     if not mine or len(mine) > MOST_BEGINNINGS or len(yours) > MOST_BEGINNINGS:
         return
     for index in mine:
-        yield from islice(_at(both, index, yours), MOST_TRIED)
+        further = _further(both, index, yours, landmarks)
+        yield from islice(chain(_at(both, index, yours), further), MOST_TRIED)
 
 
 def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
@@ -355,7 +382,6 @@ def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
     for other in yours:
         if other not in named:
             yield from _replaced(both, index, other)
-    yield from _further(both, index, yours)
 
 
 def _written(
@@ -393,8 +419,11 @@ def _replaced(both: Beside, index: int, other: int) -> Iterator[Graft]:
         yield from _written(both, "replaced", tensors, (index,), (other,))
 
 
-def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
-    """Grafts that end behind the beginning: where one node was written as several, or several as one."""
+def _further(both: Beside, index: int, yours: Sequence[int], landmarks: Collection[tuple[str, str]]) -> Iterator[Graft]:
+    """Grafts that end behind the beginning: where one node was written as several, or several as one.
+
+    Those come first that end where nodes of the same weights go on from: what lies between was written in other ways.
+    """
     ours = _behind(both.candidate, [index])
     theirs = _behind(both.twin, yours)
     given = both.given
@@ -403,8 +432,9 @@ def _further(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
         for wanted, far in theirs.items():
             if name not in both.equal and _fit(both.ours.get(name), both.theirs.get(wanted)) and wanted not in given:
                 here, there = both.candidate.node(both.candidate.makers[name]), both.twin.node(both.twin.makers[wanted])
-                pairs.append((deep + far, name != wanted, here.op_type != there.op_type, name, wanted))
-    for _, _, _, name, wanted in sorted(pairs):
+                marked = (name, wanted) in landmarks
+                pairs.append((not marked, deep + far, name != wanted, here.op_type != there.op_type, name, wanted))
+    for _, _, _, _, name, wanted in sorted(pairs):
         mine = giving_numbers(both.candidate, both.candidate.computing_in(both.candidate.cone(name, both.equal)))
         others = giving_numbers(both.twin, both.twin.computing_in(both.twin.cone(wanted, given)))
         if len(mine) + len(others) <= MOST_NODES:
