@@ -89,20 +89,16 @@ def test_a_booster_with_fewer_trees():
 def test_a_learning_rate_that_all_trees_but_the_first_lack(tmp_path):
     """LightGBM adds the average of the target to its first tree."""
     model = LGBMClassifier(n_estimators=8, num_leaves=5, verbose=-1).fit(NUMBERS, TARGET.median() < TARGET)
-    text = model.booster_.model_to_string()
-    head, *trees = text.split("\nTree=")
-    kept = [head, trees[0]]
-    for tree in trees[1:]:
-        lines = tree.split("\n")
-        at = next(place for place, line in enumerate(lines) if line.startswith("leaf_value="))
-        lines[at] = "leaf_value=" + " ".join(str(10 * float(value)) for value in lines[at][11:].split(" "))
-        kept.append("\n".join(lines))
-    sizes = [len(f"Tree={tree}\n") for tree in kept[1:]]
-    header = "\n".join(
-        "tree_sizes=" + " ".join(map(str, sizes)) if line.startswith("tree_sizes=") else line
-        for line in kept[0].split("\n")
-    )
-    (tmp_path / "model.txt").write_text("\nTree=".join([header, *kept[1:]]))
+    head, first_tree, *trees = model.booster_.model_to_string().split("\nTree=")
+    (said,) = (line for line in head.split("\n") if line.startswith("tree_sizes="))
+    sizes, changed = list(map(int, said[11:].split(" "))), []
+    for number, tree in enumerate(trees, start=1):
+        (leaves,) = (line for line in tree.split("\n") if line.startswith("leaf_value="))
+        tenfold = "leaf_value=" + " ".join(str(10 * float(value)) for value in leaves[11:].split(" "))
+        changed.append(tree.replace(leaves, tenfold))
+        sizes[number] += len(tenfold) - len(leaves)
+    head = head.replace(said, "tree_sizes=" + " ".join(map(str, sizes)))
+    (tmp_path / "model.txt").write_text("\nTree=".join([head, first_tree, *changed]))
     found = first(model, tmp_path / "model.txt", NUMBERS)
     assert (found.cause, found.explained_share) == ("aggregation", 1.0)
     assert "leaves hold 10 times their value" in found.evidence

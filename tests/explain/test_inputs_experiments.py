@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from likewise.contracts.data import Batch, RowIds
 from likewise.data.cells import MISSING, Edit, Field, edited, missing_in, transplanted
 from likewise.data.columns import ArrayColumns, ArrowColumns, FrameColumns
-from likewise.explain.experiment import association, separates, smallest
+from likewise.explain.experiment import smallest
+from likewise.explain.features import association, separates
 
 FRAME = pd.DataFrame(
     {

@@ -90,11 +90,15 @@ def weights_beside(target: Any, details: Mapping[str, Any] | None) -> dict[str, 
 
 
 def hash_ahead(source: Source, *targets: Any) -> None:
-    """Hash the data and the files of models while the models run: what was hashed once is remembered."""
-    fingerprint_of(source)
-    for target in targets:
-        if isinstance(target, str | PathLike):
-            sha256_of(target)
+    """Hash the data and the files of models while the models run: what was hashed once is remembered.
+
+    What cannot be read is told by whoever needs the hash; nobody waits for this where a run ends early.
+    """
+    with contextlib.suppress(OSError):
+        fingerprint_of(source)
+        for target in targets:
+            if isinstance(target, str | PathLike):
+                sha256_of(target)
 
 
 def sha256_of(target: Any) -> str | None:

@@ -225,7 +225,7 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
     failed = {check.batch_size for check in case.verdict.checks if check.outcome is Outcome.FAIL}
     wrong = sorted(size for size in failed if size is not None)
     right = [entry.size for entry in facts if entry.size not in (*refusing, *wrong)]
-    told = _sizes(right) or "the size of the main run"
+    told = _sizes(right) or ("no size" if case.comparison.rows_beyond else "the size of the main run")
     if refusing:
         said = _shortened(next(iter(refusing.values())))
         lone = len(right) == 1
@@ -239,8 +239,6 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
         )
     elif wrong and not experiment.answers_vary(case, "candidate"):
         evidence = f"the candidate answers like the reference at {told}, and the same rows differently at "
-        if not right and case.comparison.rows_beyond:
-            evidence = "the candidate's answers follow the size of a call, and are the reference's at none of "
         yield _sized(case, "candidate", right, max(wrong), f"{evidence}{_sizes(wrong)}")
 
 
