@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import skops.io
+from click.testing import CliRunner
 from sklearn.linear_model import LinearRegression
 
 from likewise.cli import fleet as many
-from likewise.cli import gates
+from likewise.cli import gates, likewise
 from likewise.cli.commands import init
 from likewise.contracts.verdict import Outcome
 from likewise.data import files
@@ -76,6 +77,29 @@ def test_a_worker_that_dies_after_a_verdict_that_is_none_leaves_a_report(text):
 def test_an_answer_of_another_kind_is_no_report_in_python(found):
     with pytest.raises(supervisor.CrashError, match="not a report"):
         supervisor.told_in(found, "json")
+
+
+WORDS = {
+    "stress": ["a.onnx", "b.onnx", "--data", "r.npz", "-o", "s.npz"],
+    "bench": ["a.onnx", "b.onnx", "--data", "r.npz"],
+    "noise": ["a.onnx", "--data", "r.npz"],
+    "inspect": ["a.onnx", "--json"],
+    "export": ["a.joblib", "--data", "r.npz", "-o", "e.onnx"],
+    "record": ["a.onnx", "--data", "r.npz", "-o", "g.parquet"],
+    "verify": ["report.json"],
+}
+
+
+@pytest.mark.parametrize("found", [None, "\x1b[31m", {"outcome": [], "points": [{}]}])
+@pytest.mark.parametrize("name", WORDS)
+def test_an_answer_of_another_kind_is_told_by_every_command(tmp_path, monkeypatch, name, found):
+    monkeypatch.chdir(tmp_path)
+    for way in ("watched", "supervise"):
+        monkeypatch.setattr(supervisor, way, lambda *_, **__: found)
+    result = CliRunner().invoke(likewise, [name, *WORDS[name]])
+    told = result.output if name == "stress" else str(result.exception)
+    assert "the worker's answer is not" in told.lower()
+    assert isinstance(result.exception, SystemExit if name == "stress" else supervisor.CrashError)
 
 
 def made(tmp_path, *names):
@@ -236,8 +260,12 @@ def test_a_pickle_with_something_behind_it_is_refused(tmp_path, packed):
             pickles.read(path)
     with pytest.raises(ModelError, match="something follows the model"):
         pickles.read(path)
-    joblib.dump(model, path)
-    pickles.read(path)
+    for compress in (0, 3):
+        joblib.dump(model, path, compress=compress)
+        pickles.read(path)
+        path.write_bytes(path.read_bytes() + b"more")
+        with pytest.raises(ModelError, match="something follows the model"):
+            pickles.read(path)
 
 
 @pytest.mark.parametrize(

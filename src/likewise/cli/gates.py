@@ -23,7 +23,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
 from likewise.report import all_forms
 from likewise.report.console import plain, printable, quoted, styled
-from likewise.tasks.isolation.supervisor import ALONE, CrashError, job_of, supervise, watched
+from likewise.tasks.isolation.supervisor import ALONE, CrashError, job_of, supervise, taking_apart, watched
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -414,12 +414,13 @@ def speed(
     job = {"do": "bench", "arguments": {"reference": before, "candidate": after, **QUICK, **shared}}
     try:
         plain = supervise(job, timeout=timeout, debug=debug)
+        from likewise.contracts.results import BenchResult
+        from likewise.report.formats.json import read
+
+        with taking_apart():
+            return read(BenchResult, plain).timings[0]
     except LikewiseError:
         return None
-    from likewise.contracts.results import BenchResult
-    from likewise.report.formats.json import read
-
-    return read(BenchResult, plain).timings[0]
 
 
 def width() -> int:

@@ -79,6 +79,15 @@ def told_in(found: Any, name: str) -> str:
     return text
 
 
+@contextmanager
+def taking_apart() -> Iterator[None]:
+    """What a worker answered is looked into: what is missing there or of another kind is the worker's fault."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CrashError("the worker's answer is not what was asked for", remedy=ALONE) from error
+
+
 class WorkerError(LikewiseError):
     """The worker met an error that nobody foresaw."""
 
