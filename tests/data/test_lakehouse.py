@@ -5,8 +5,10 @@ Real tables are read by `benchmarks/lakehouse.py`, where their packages are inst
 
 from __future__ import annotations
 
+import gzip
 import json
 import sys
+from types import ModuleType
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,3 +65,22 @@ def test_files_outside_the_folder_are_refused(tmp_path):
     pq.write_table(pa.table({"x": [1.0]}), tmp_path / "other.parquet")
     with pytest.raises(DataError, match="outside its folder"):
         lakehouse._source(str(tmp_path / "table"), [str(tmp_path / "other.parquet")], pa.schema([]), [{}])
+
+
+PROPERTIES = [{"py-io-impl": "subprocess.Popen"}, {"s3.endpoint": "http://elsewhere"}, {"warehouse": "s3://elsewhere"}]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("said", [*({"properties": table} for table in PROPERTIES), {"snapshots": "/etc/passwd"}])
+def test_a_table_does_not_say_by_which_code_it_is_read(iceberg, monkeypatch, said, packed):
+    """The package imports what the properties name, and calls it with them: `subprocess.Popen` runs their names."""
+    package = ModuleType("pyiceberg.table")
+    package.StaticTable = None
+    monkeypatch.setitem(sys.modules, "pyiceberg", ModuleType("pyiceberg"))
+    monkeypatch.setitem(sys.modules, "pyiceberg.table", package)
+    if "snapshots" in said:
+        said = {"snapshots": [{"manifest-list": said["snapshots"]}]}
+    path = iceberg / "metadata" / f"00011-c{'.gz' if packed else ''}.metadata.json"
+    path.write_bytes(gzip.compress(json.dumps(said).encode()) if packed else json.dumps(said).encode())
+    with pytest.raises(DataError, match=r"by which code or from where|outside its folder"):
+        open_source(str(iceberg))

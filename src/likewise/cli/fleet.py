@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from likewise.cli import INCONCLUSIVE
-from likewise.cli.gates import Carried, answered, carry_out, colour, could_not_carry_out, width, write
+from likewise.cli.gates import Carried, answered, carry_out, colour, could_not_carry_out, read_back, width, write
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Outcome
 from likewise.data.files import replacing, require_writable
@@ -179,7 +179,8 @@ class Fleet:
         from likewise.report.formats import junit
         from likewise.report.words import titled
 
-        report, code = carried.report, carried.exit_code
+        carried, report = read_back(carried, self._gates[name])
+        code = carried.exit_code
         told = carried.outcome, carried.headline, carried.remedy
         self.ended[name] = Ended(*told, code, kept, junit.suites(report, titled(report, name)))
 
@@ -298,4 +299,6 @@ def _interruptible() -> Iterator[None]:
 def _line(place: int, of: int, name: str, ended: Ended) -> str:
     """What is told of a gate as soon as it has ended."""
     kept = ", unchanged" if ended.kept else ""
-    return printable(f"[{place:>{len(str(of))}}/{of}] {ended.outcome}{kept}  {name}: {ended.headline}")[: width()]
+    # On one line, whatever a folder is called: another line would be that of another gate.
+    told = " ".join(f"{name}: {ended.headline}".split())
+    return printable(f"[{place:>{len(str(of))}}/{of}] {ended.outcome}{kept}  {told}")[: width()]

@@ -23,7 +23,7 @@ from likewise.contracts.verdict import Outcome
 from likewise.errors import LikewiseError, UsageError
 from likewise.report import all_forms
 from likewise.report.console import plain, printable, quoted, styled
-from likewise.tasks.isolation.supervisor import ALONE, CrashError, job_of, supervise, watched
+from likewise.tasks.isolation.supervisor import ALONE, CrashError, job_of, supervise, taking_apart, watched
 
 if TYPE_CHECKING:
     from likewise.contracts.report import Report
@@ -159,14 +159,21 @@ def _end_checkpoint(job: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 def answered(found: Any, formats: Sequence[tuple[str, str]]) -> tuple[Carried, dict[str, bytes]]:
     """What a worker answered, and the folder that shows a difference. Only what was asked for, whatever it says."""
+    from likewise.data.files import named_once
+
     try:
         text = {**{name: found[name] for name in ("headline", "json", "shown")}, "remedy": found.get("remedy", "")}
         made, pieces = {path: found["files"][path] for _, path in formats}, {**found.get("repro", {})}
         if not all(isinstance(entry, str) for entry in (*text.values(), *made.values(), *pieces.values())):
             raise TypeError("no text")
+        # What can be written, and says at first sight what was said beside it.
+        for entry in (text["json"], *made.values()):
+            entry.encode()
+        if json.loads(text["json"], object_pairs_hook=named_once)["outcome"] != found["outcome"]:
+            raise ValueError("another verdict")
         carried = Carried(outcome=Outcome(found["outcome"]), files=made, fixed={**found.get("fixed", {})}, **text)
         return carried, {name: b64decode(pieces[name], validate=True) for name in REPRO if pieces}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise CrashError("the worker's answer is not a report", remedy=ALONE) from error
 
 
@@ -313,16 +320,34 @@ def carry_out_all(
         found[name] = carried
         if not (for_machines or quiet):
             click.echo(f"{printable(name)}:\n{styled(carried.shown)}")
-    code = max(carried.exit_code for carried in found.values())
     wanted = [*together.items(), *([("json", "-")] if as_json else [])]
     wanted += [("markdown", SUMMARY)] if os.environ.get(SUMMARY) else []
+    reports: dict[str, Report] = {}
+    for name, carried in found.items() if wanted else ():
+        found[name], reports[name] = read_back(carried, gates[name])
+    code = max(carried.exit_code for carried in found.values())
     if wanted:
-        reports = {name: carried.report for name, carried in found.items()}
         files = {path: render_gates(reports, name) for name, path in wanted}
         code = code if _written(files) else code or INCONCLUSIVE
     if not for_machines:
         _show_table(found, quiet=quiet, saved=_seen(together.values(), seen_from))
     return code
+
+
+def read_back(carried: Carried, gate: Settings) -> tuple[Carried, Report]:
+    """What a worker answered, and its report; if that cannot be read, one that says so takes the place of both.
+
+    One gate of many must not end the others.
+    """
+    try:
+        return carried, carried.report
+    except LikewiseError as error:
+        from likewise.tasks.check import could_not_run
+
+        report = could_not_run(gate, CrashError(f"the worker's answer is not a report: {error.message}", remedy=ALONE))
+    instead = Carried(**all_forms(report, None, list(gate.formats.items())), code=INCONCLUSIVE)
+    _written({**instead.files, **({} if gate.report is None else {gate.report: instead.json})})
+    return instead, report
 
 
 def could_not_carry_out(gate: Settings, error: LikewiseError, look: Mapping[str, Any] | None = None) -> Carried:
@@ -389,12 +414,13 @@ def speed(
     job = {"do": "bench", "arguments": {"reference": before, "candidate": after, **QUICK, **shared}}
     try:
         plain = supervise(job, timeout=timeout, debug=debug)
+        from likewise.contracts.results import BenchResult
+        from likewise.report.formats.json import read
+
+        with taking_apart():
+            return read(BenchResult, plain).timings[0]
     except LikewiseError:
         return None
-    from likewise.contracts.results import BenchResult
-    from likewise.report.formats.json import read
-
-    return read(BenchResult, plain).timings[0]
 
 
 def width() -> int:

@@ -100,12 +100,12 @@ def require_writable(paths: Iterable[str | os.PathLike[str] | None]) -> None:
 
 def unwritable(path: Path) -> str | None:
     """Why a file cannot be written, as far as that can be known without writing it."""
-    if path.is_dir():
-        return "it is a folder"
-    if path.exists() and not path.is_file():
-        return None if os.access(path, os.W_OK) else os.strerror(errno.EACCES)
-    folder = next(above for above in (*path.parents, Path()) if above.exists())
     try:
+        if path.is_dir():
+            return "it is a folder"
+        if path.exists() and not path.is_file():
+            return None if os.access(path, os.W_OK) else os.strerror(errno.EACCES)
+        folder = next(above for above in (*path.parents, Path()) if above.exists())
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         return error.strerror

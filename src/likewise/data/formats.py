@@ -91,7 +91,10 @@ class Arrow:
             stored = _is_file(path)
             if not stored:
                 _require_end(path)
-            with _opened(path) as found:
+            with _opened(path) as (found, _):
+                if odd := next((field for field in found.schema if _is_odd(field.type)), None):
+                    told = f"{path}: column {odd.name!r} is {str(odd.type)[:60]}, which no model takes"
+                    raise DataError(told, remedy="Write its values as a plain column")
                 return Facts(found.schema, ds.dataset(path, format="ipc").count_rows() if stored else None)
 
     def read(
@@ -116,11 +119,23 @@ class Arrow:
                 first += batch.num_rows
 
     def _batches(self, path: str, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        with _opened(path, columns) as found:
+        with _opened(path, columns) as (found, mapped):
             if _is_file(path):
                 yield from (found.get_batch(number) for number in range(found.num_record_batches))
             else:
                 yield from found
+                if mapped.tell() != mapped.size():
+                    told = f"{path} holds something behind the end of its stream, which some readers read"
+                    raise DataError(told, remedy=ARROW_REMEDY)
+
+
+def _is_odd(kind: pa.DataType) -> bool:
+    """Is this a type that Arrow itself can hardly read, such as a union, or does it hold one?"""
+    import pyarrow as pa
+
+    if pa.types.is_union(kind) or pa.types.is_run_end_encoded(kind):
+        return True
+    return any(_is_odd(kind.field(number).type) for number in range(kind.num_fields))
 
 
 def _is_file(path: str) -> bool:
@@ -150,10 +165,10 @@ def _opened(path: str, columns: Sequence[str] | None = None) -> Iterator[Any]:
     opened = pa.ipc.open_file if _is_file(path) else pa.ipc.open_stream
     options = None
     if columns is not None:
-        with _opened(path) as whole:
+        with _opened(path) as (whole, _):
             options = pa.ipc.IpcReadOptions(included_fields=sorted(map(whole.schema.get_field_index, columns)))
     with pa.memory_map(path) as mapped, opened(mapped, options=options) as found:
-        yield found
+        yield found, mapped
 
 
 BUFFER_BYTES, LEAST_BUFFER = 1 << 20, 1 << 13

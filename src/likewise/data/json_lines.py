@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,8 @@ def _parse(path: str, block: bytes, schema: pa.Schema | None, *, line: int) -> p
     import pyarrow as pa
     import pyarrow.json as pj
 
-    if _may_be_deep(block) and _depth(block) > MOST_NESTED:
+    plain = not _may_be_deep(block)
+    if not plain and _depth(block) > MOST_NESTED:
         raise DataError(
             f"{path}, lines from {line} on: more than {MOST_NESTED} lists or objects within each other",
             remedy="Write flat rows: one object a line, with lists of numbers in it",
@@ -90,9 +92,21 @@ def _parse(path: str, block: bytes, schema: pa.Schema | None, *, line: int) -> p
     options = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "error")
     try:
         whole = pj.ReadOptions(block_size=len(block) + 1, use_threads=False)
-        return pj.read_json(io.BytesIO(block), read_options=whole, parse_options=options)
+        found = pj.read_json(io.BytesIO(block), read_options=whole, parse_options=options)
     except pa.ArrowInvalid as error:
         raise _json_error(path, block, schema, line, one_line(error)) from error
+    if not _a_row_a_line(block, found.num_rows, plain=plain):
+        raise _json_error(path, block, schema, line, "rows and lines are not as many")
+    return found
+
+
+def _a_row_a_line(block: bytes, rows: int, *, plain: bool) -> bool:
+    """Arrow also reads several objects in a line, and one over several lines; other readers do not."""
+    if plain:
+        return block.rstrip(NEWLINE).count(NEWLINE) + 1 == rows
+    lines = [text for text in map(bytes.strip, block.removeprefix(BOM_UTF8).split(NEWLINE)) if text]
+    # Between two parts of an object there is a comma or a colon.
+    return len(lines) == rows and all(text[:1] == b"{" and text[-1:] == b"}" for text in lines)
 
 
 def _may_be_deep(block: bytes) -> bool:

@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import field, fields, replace
 from functools import partial
 from os import PathLike
@@ -51,7 +51,7 @@ from likewise.tasks.amounts import bytes_of, seconds_or_times
 from likewise.tasks.checkpoints import Kept, going_on
 from likewise.tasks.isolation import live
 from likewise.tasks.isolation.messages import EDGE, EXPLAINING, SHAPES
-from likewise.tasks.isolation.supervisor import CrashError, job_of, narrowed, supervise
+from likewise.tasks.isolation.supervisor import CrashError, job_of, narrowed, supervise, told_in
 from likewise.tasks.judge import held_to_baseline
 from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats, with_places
 
@@ -195,8 +195,8 @@ def _isolated(settings: Settings, progress: Follower | None, kept: Kept | None) 
             try:
                 found = supervise(job, timeout=settings.timeout, on_progress=followed)
                 if kept:
-                    kept.said = str(found.get("said", ""))
-                return loads(found["json"], name="the worker's report")
+                    kept.said = told_in(found, "said")
+                return loads(told_in(found, "json"), name="the worker's report")
             except UsageError:
                 raise
             except LikewiseError as error:
@@ -219,8 +219,9 @@ def without_worker(
                 job, error.side or "candidate", *error.rows, seconds=seconds, supervised=supervised
             )
         return could_not_run(settings, error)
-    text, doing = error.judged
-    return cut_short(loads(text, name="the worker's report"), doing, error.message)
+    with suppress(DataError):
+        return cut_short(loads(error.judged[0], name="the worker's report"), error.judged[1], error.message)
+    return could_not_run(settings, error)
 
 
 def could_not_run(settings: Settings, error: LikewiseError) -> Report:

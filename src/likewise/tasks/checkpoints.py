@@ -6,7 +6,6 @@ a stranger's file: nothing in it is made but our own summaries, arrays and colum
 
 from __future__ import annotations
 
-import glob
 import hashlib
 import io
 import json
@@ -25,6 +24,7 @@ from typing import Any
 from likewise.contracts.comparison import Json
 from likewise.data.columns import ArrayColumns, ArrowColumns, CaseColumns, _arrow_columns
 from likewise.data.files import CHECKPOINT, atomically, is_checkpoint
+from likewise.data.patterns import matching
 from likewise.data.readers.arrays import StoredArrays
 from likewise.errors import UsageError, one_line
 from likewise.models import pickles
@@ -170,7 +170,7 @@ class _Ours(pickles.Gate):
     def _stored(self, path: str) -> StoredArrays:
         """The arrays of a file, which has to be one of those that the run is about."""
         named = os.path.expanduser(self._data) if isinstance(self._data, str) else ""
-        places = {os.path.realpath(found) for found in (named, *glob.iglob(named, recursive=True)) if found}
+        places = {os.path.realpath(found) for found in (named, *matching(named)) if found}
         if not places & {os.path.realpath(path), os.path.dirname(os.path.realpath(path))}:
             raise pickle.UnpicklingError("it names a file that is none of the data's")
         return StoredArrays(path)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from likewise.errors import UsageError
+from likewise.tasks.own_files import is_within, place_of
 from likewise.tasks.settings import Settings, settings_from
 
 REFERENCES = ("*.joblib", "*.pkl", "*.pickle", "*.skops", "*.pt2", "*.pt", "*.ubj", "*.cbm", "*.lgb")
@@ -85,9 +86,9 @@ def _require_inside(top: Path, path: str) -> None:
         return
     below = (os.path.join(here, name) for here, *names in os.walk(path) for name in chain(*names))
     for part in chain([path] if os.path.lexists(path) else [], below):
-        if top.resolve() not in Path(part).resolve().parents:
+        if not is_within(place_of(part), top.resolve()):
             raise UsageError(
-                f"{part} is a link that leads out of {top}",
+                f"{part} is a link that leads out of {top}, or to what keeps its versions",
                 remedy="If you trust whoever filled the folder, say --trust-config",
             )
 

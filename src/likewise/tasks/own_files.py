@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from likewise.data.files import KINDS, another, require_writable
+from likewise.data.patterns import matching
 from likewise.errors import UsageError
 
 FILE = "likewise.toml"
+
+VERSIONS = (".git", ".hg", ".svn")
+"""Folders that a repository brings along and nobody can put files into by publishing it: tokens and hooks lie there."""
 
 
 def require_own_files(read: Mapping[str, Any], written: Iterable[tuple[str, str | None]]) -> None:
@@ -46,14 +50,14 @@ def require_outputs(read: Mapping[str, Any], *written: str | None) -> None:
 def _reads(source: str | PathLike[str], path: Path) -> bool:
     """Is a file one of those that a model, data or an option are read from, under whatever name?"""
     text, place = os.fspath(source), place_of(path)
-    if not path.exists():
+    if not os.path.exists(path):
         return place_of(text) == place
     if os.path.isdir(text):  # a report that lies among the rows is none of them
         return place_of(text) in place.parents and (path.suffix.lower() in KINDS or another(path) is not None)
-    named = [text, *_code(text), *glob.glob(text, recursive=True)]
+    named = [text, *_code(text), *(matching(text) if glob.has_magic(text) else ())]
     if any(os.path.exists(name) and os.path.samefile(name, path) for name in named):
         return True
-    return text.lower().endswith(".onnx") and _names(Path(text), path)
+    return text.lower().endswith(".onnx") and names_file(Path(text), path)
 
 
 def _code(text: str) -> Iterator[str]:
@@ -69,13 +73,18 @@ def _code(text: str) -> Iterator[str]:
         )
 
 
-def _names(model: Path, path: Path) -> bool:
+def names_file(model: Path, path: Path) -> bool:
     """Does a graph speak of a file in its folder, as of weights that lie there?"""
     if not model.is_file() or model.parent.resolve() not in place_of(path).parents or not model.stat().st_size:
         return False
     told = os.path.relpath(place_of(path), model.parent.resolve()).replace(os.sep, "/")
     with model.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         return content.find(told.encode()) >= 0
+
+
+def is_within(place: Path, folder: Path) -> bool:
+    """Is a place inside a folder, and not where that keeps its versions? Both as they are without links."""
+    return folder in place.parents and not any(part.casefold() in VERSIONS for part in place.parts[len(folder.parts) :])
 
 
 def place_of(path: str | PathLike[str]) -> Path:

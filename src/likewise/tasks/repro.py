@@ -363,7 +363,9 @@ def _issue(report: Report, case: Case, best: Explained | None, piece: Piece) -> 
     yield f"Nodes ({len(nodes)}):"
     yield ""
     for node in nodes[:SHOWN]:
-        said = ", ".join(f"{one.name}={text(str(helper.get_attribute_value(one)), limit=60)}" for one in node.attribute)
+        said = ", ".join(
+            f"{text(one.name)}={text(str(helper.get_attribute_value(one)), limit=60)}" for one in node.attribute
+        )
         operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
         yield f"- {text(operator)} {text(node.name)} {said}".rstrip()
     yield from ["- …"] if len(nodes) > SHOWN else []

@@ -16,6 +16,7 @@ from likewise.contracts.models import PLACES, BatchAxis, Elsewhere
 from likewise.contracts.report import CAUSES
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
+from likewise.data.patterns import matching
 from likewise.data.stores import is_stored, require_no_secrets
 from likewise.errors import UsageError, nearest, one_line, require_file
 from likewise.judge.policy import make_policy
@@ -23,7 +24,7 @@ from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
 from likewise.registry import modules
 from likewise.tasks import amounts
-from likewise.tasks.own_files import FILE, place_of, require_own_files
+from likewise.tasks.own_files import FILE, is_within, place_of, require_own_files
 
 REPORT = "parity_report.json"
 """Where the report of a command goes that says nothing else."""
@@ -303,7 +304,7 @@ def require_harmless(
             "reads from an object store": [text for _, text in texts if is_stored(text)],
             "sends rows to a server": [text for _, text in texts if text.lower().startswith(("http://", "https://"))],
             "sends rows to a cluster": [gate.address] if gate.address not in (None, *OWN_CLUSTERS) else [],
-            "writes outside its folder": [path for path in written if here not in place_of(path).parents],
+            "writes outside its folder": [path for path in written if not is_within(place_of(path), here)],
             "reads outside its repository": [text for _, text in texts if _beyond(text, project)],
         }
         for fault, found in faults.items():
@@ -336,8 +337,8 @@ def _beyond(text: str, project: Path) -> bool:
     # data, what a pattern matches is.
     inside = (os.path.join(here, name) for here, *names in os.walk(path) for name in chain(*names))
     visible = (part for part in inside if not any(step.startswith(".") for step in Path(part).relative_to(path).parts))
-    seen = visible if path.is_dir() else glob.iglob(str(path), recursive=True)
-    return any(project not in (part, *part.parents) for part in map(place_of, chain([str(place)], seen)))
+    seen = visible if path.is_dir() else matching(str(path))
+    return any(not is_within(part, project) for part in map(place_of, chain([str(place)], seen)) if part != project)
 
 
 def _project() -> Path:

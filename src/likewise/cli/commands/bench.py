@@ -52,7 +52,7 @@ def bench(
     likewise bench model.onnx model.int8.onnx --data test.npz --budget 60s --svg speed.svg
     """
     from likewise.cli.gates import colour, width, write
-    from likewise.tasks.isolation.supervisor import watched
+    from likewise.tasks.isolation.supervisor import taking_apart, watched
     from likewise.tasks.own_files import require_outputs
 
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, svg, output)
@@ -62,7 +62,8 @@ def bench(
     from likewise.report.formats.json import dumps, read
     from likewise.report.tables import bench_plot, bench_table
 
-    result = read(BenchResult, plain)
+    with taking_apart():
+        result = read(BenchResult, plain)
     if svg is not None:
         write({svg: bench_plot(result)})
     if output is not None:

@@ -53,7 +53,7 @@ def export(
     likewise export model.joblib --data test.parquet -o model.onnx
     """
     from likewise.cli.gates import carry_out, printed, show
-    from likewise.tasks.isolation.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise, taking_apart
     from likewise.tasks.own_files import require_outputs
 
     options.required(given["data"], "--data", "Say which rows show the inputs: --data FILE")
@@ -68,10 +68,12 @@ def export(
     told = {name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")}
     job = {"do": "export", "arguments": {"model": model, "output": output, "check": False, **told, **how}}
     written = supervise(job, timeout=settings.timeout, debug=debug)
+    with taking_apart():
+        shown = printable(_told(written))
     if not check and as_json:
         click.echo(quoted(json.dumps(written, indent=2, ensure_ascii=False)))
     elif not quiet and not printed(settings.formats, as_json=as_json):
-        click.echo(printable(_told(written)))
+        click.echo(shown)
     if check:
         carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug)
         show(carried, as_json=as_json)

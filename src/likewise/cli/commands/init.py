@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -134,7 +135,10 @@ def init(*, force: bool, **wanted: bool) -> None:
     files = dict(CI[name] for name in chosen or ["github"])
     if not chosen or not Path(GATES).exists():
         files = {GATES: CONFIGURATION, **files}
-    existing = [name for name in files if Path(name).exists()]
+    # A link that leads nowhere yet would have the file made there, and one of a folder above anywhere.
+    existing = [name for name in files if os.path.lexists(name)]
+    if away := next((name for name in files if not _stays(name)), None):
+        raise UsageError(f"{away} would be written elsewhere: a link leads there", remedy="Remove the link")
     if existing and not force:
         raise UsageError(f"{existing[0]} exists", remedy="Nothing was written; --force replaces it")
     likewise = _requirement()
@@ -151,6 +155,11 @@ def init(*, force: bool, **wanted: bool) -> None:
     if SOMEWHERE in likewise and set(files) & {CI["github"][0], CI["gitlab"][0]}:
         click.echo(f"This likewise came from a folder: put the repository that holds it in place of {SOMEWHERE}")
     click.echo("Now fill in the paths of likewise.toml and run: likewise check")
+
+
+def _stays(name: str) -> bool:
+    """Does a file lie in this folder, whatever links there are? Others may have laid them."""
+    return os.path.realpath(name) == os.path.join(os.path.realpath("."), *Path(name).parts)
 
 
 def _requirement() -> str:

@@ -23,12 +23,14 @@ def inspect(
     *, model: str, batch_axis: str | None, trusted: tuple[str, ...], timeout: float | None, as_json: bool, debug: bool
 ) -> None:
     """Show what MODEL declares about itself."""
-    from likewise.tasks.isolation.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise, taking_apart
 
     own = options.given(batch_axis=batch_axis)
     job = {"do": "inspect", "arguments": {"model": model, "trusted": trusted, "options": own}}
     found = supervise(job, timeout=timeout, debug=debug)
-    told = quoted(json.dumps(found, indent=2, ensure_ascii=False)) if as_json else printable("\n".join(_lines(found)))
+    with taking_apart():
+        shown = printable("\n".join(_lines(found)))
+    told = quoted(json.dumps(found, indent=2, ensure_ascii=False)) if as_json else shown
     click.echo(told)
 
 

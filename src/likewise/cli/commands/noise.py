@@ -36,7 +36,7 @@ def noise(
     likewise noise model.onnx --data test.npz --margin 5
     """
     from likewise.cli.gates import colour, width
-    from likewise.tasks.isolation.supervisor import watched
+    from likewise.tasks.isolation.supervisor import taking_apart, watched
 
     arguments = options.arguments("Say which rows to ask about", model=model, **given)
     plain = watched({"do": "noise", "arguments": arguments}, shown=not (quiet or as_json), timeout=timeout, debug=debug)
@@ -44,7 +44,8 @@ def noise(
     from likewise.report.formats.json import read
     from likewise.report.tables import noise_table
 
-    result = read(NoiseResult, plain)
+    with taking_apart():
+        result = read(NoiseResult, plain)
     if as_json:
         click.echo(quoted(json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False)))
     elif not quiet:

@@ -90,7 +90,7 @@ def quantize(
     from likewise.cli.gates import carry_out, show, speed, width
     from likewise.data.files import REPLACE
     from likewise.tasks.bench import SELECTION
-    from likewise.tasks.isolation.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise, taking_apart
     from likewise.tasks.own_files import require_outputs
     from likewise.tasks.quantize import Quantized, summary
 
@@ -110,7 +110,8 @@ def quantize(
     require_outputs({"model": model, "data": data, "calibration": rows}, output)
     job = {"do": "quantize", "recipe": recipe, "arguments": {"model": model, "output": output, "data": rows, **shared}}
     written = supervise(job, timeout=timeout, debug=debug)
-    quantized = Quantized(**{**written, "choices": tuple(written["choices"])})
+    with taking_apart():
+        quantized = Quantized(**{**written, "choices": tuple(written["choices"])})
     carried: Carried | None = None
     report: Report | None = None
     timing: BatchTiming | None = None

@@ -23,7 +23,7 @@ from likewise.cli import options
 def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float | None, **given: Any) -> None:
     """Store the answers of MODEL, keyed by row, so that `likewise check golden.parquet …` can use them."""
     from likewise.contracts.verdict import counted
-    from likewise.tasks.isolation.supervisor import watched
+    from likewise.tasks.isolation.supervisor import ALONE, CrashError, watched
     from likewise.tasks.own_files import require_outputs
 
     require_outputs({"model": model, "data": given["data"]}, output)
@@ -31,6 +31,8 @@ def record(*, model: str, output: str, quiet: bool, debug: bool, timeout: float 
     own = options.given(batch_axis=arguments.pop("batch_axis", None))
     arguments["options"] = {**own, **arguments.pop("options", {})}
     rows = watched({"do": "record", "arguments": arguments}, shown=not quiet, timeout=timeout, debug=debug)
+    if not isinstance(rows, int) or rows < 0:
+        raise CrashError("the worker's answer is not a number of rows", remedy=ALONE)
     if not quiet:
         click.echo(f"Recorded the answers to {counted(rows, 'rows')} in {output}")
 

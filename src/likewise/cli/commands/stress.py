@@ -72,7 +72,7 @@ def stress(
     from likewise.errors import LikewiseError, UsageError
     from likewise.report.formats.json import dumps, read
     from likewise.report.tables import stress_table
-    from likewise.tasks.isolation.supervisor import watched
+    from likewise.tasks.isolation.supervisor import taking_apart, watched
     from likewise.tasks.own_files import require_outputs
 
     data = options.required(given.pop("data"), "--data", "Say which rows to start from: --data FILE")
@@ -83,7 +83,8 @@ def stress(
     job = {"do": "stress", "arguments": arguments}
     try:
         plain = watched(job, shown=not (quiet or as_json), timeout=timeout, debug=debug)
-        result = read(StressResult, plain)
+        with taking_apart():
+            result = read(StressResult, plain)
     except UsageError:
         raise
     except LikewiseError as error:

@@ -46,13 +46,14 @@ def verify(
     """
     from likewise.cli.gates import width
     from likewise.report.console import printable, quoted
-    from likewise.tasks.isolation.supervisor import supervise
+    from likewise.tasks.isolation.supervisor import supervise, taking_apart
 
     job = {"do": "verify", "arguments": {"report": report, **options.given(**given)}}
     found = supervise(job, timeout=timeout, debug=debug)
-    states = [point["holds"] for point in found["points"]]
-    proven = False if False in states else None if None in states else True
-    code = {True: CODES[found["outcome"]], False: FAIL, None: INCONCLUSIVE}[proven]
+    with taking_apart():
+        states = [point["holds"] for point in found["points"]]
+        proven = False if False in states else None if None in states else True
+        code = {True: CODES[found["outcome"]], False: FAIL, None: INCONCLUSIVE}[proven]
     if as_json:
         click.echo(quoted(json.dumps({"verified": proven, **found}, indent=2, ensure_ascii=False)))
         ctx.exit(code)

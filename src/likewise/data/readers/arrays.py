@@ -24,7 +24,9 @@ from typing import IO, Any
 from likewise.contracts.data import Array, Batch, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
+from likewise.data.archives import require_one_archive
 from likewise.data.columns import ArrayColumns, CaseColumns
+from likewise.data.patterns import matching
 from likewise.data.readers import Span, are_records
 from likewise.errors import DataError, nearest, one_line
 
@@ -262,7 +264,7 @@ def _array_files(path: str) -> list[str]:
         names = [name for name in os.listdir(path) if not name.startswith(".")]
         arrays = all(name.lower().endswith(SUFFIXES) for name in names)
         return files.each_once([os.path.join(path, name) for name in names]) if arrays else []
-    found = [name for name in glob.glob(path) if name.lower().endswith(SUFFIXES)] if glob.has_magic(path) else []
+    found = [name for name in matching(path) if name.lower().endswith(SUFFIXES)] if glob.has_magic(path) else []
     return files.each_once(found)
 
 
@@ -347,6 +349,7 @@ def _headers(path: str) -> tuple[dict[str, tuple[int, ...]], dict[str, zipfile.Z
                 _require_whole("the array", shape, dtype, file.tell(), os.path.getsize(path))
             return dict.fromkeys(dtype.names or (LONE,), shape), {}
         with zipfile.ZipFile(path) as archive:
+            require_one_archive(archive)
             headers: dict[str, tuple[int, ...]] = {}
             members: dict[str, zipfile.ZipInfo] = {}
             for member in archive.infolist():

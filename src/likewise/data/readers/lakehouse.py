@@ -7,6 +7,8 @@ the files, columns under other names) is refused.
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,16 +16,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
 from likewise.contracts.data import Source
+from likewise.data.files import content_of, named_once
 from likewise.data.readers.tables import TableSource, table_of
-from likewise.errors import DataError, extra
+from likewise.errors import DataError, extra, one_line
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DELTA = "_delta_log"
 ICEBERG = ".metadata.json"
+PACKED = f".gz{ICEBERG}"
 FIELD_ID = b"PARQUET:field_id"
 HINT = "version-hint.text"
+STEERING = ("py-", "warehouse", "s3.", "adls.", "gcs.", "hdfs.", "hf.", "oss.", "client.")
+"""Properties of an Iceberg table that choose the code, the server or the keys by which its files are read."""
+
 REWRITE = "Rewrite the table once, so that its files hold what it holds (Delta: OPTIMIZE or PURGE; Iceberg: rewrite)"
 
 
@@ -86,6 +93,7 @@ def _iceberg(path: str) -> TableSource:
         from pyiceberg.table import StaticTable
     metadata = _metadata(path)
     assert metadata is not None
+    _require_plain_reader(path, metadata)
     table = StaticTable.from_metadata(metadata)
     tasks = list(table.scan().plan_files())
     if any(task.delete_files for task in tasks):
@@ -93,10 +101,27 @@ def _iceberg(path: str) -> TableSource:
     from pyiceberg.io.pyarrow import schema_to_pyarrow
 
     places = sorted(_local(task.file.file_path) for task in tasks)
+    _require_inside(path, places)
     schema = schema_to_pyarrow(table.schema())
     for place in places:
         _require_ids(place, schema)
     return _source(path, places, schema, [{} for _ in places])
+
+
+def _require_plain_reader(path: str, metadata: str) -> None:
+    """An error for a table whose properties steer how it is read: its package runs the class that they name."""
+    try:
+        content = content_of(metadata)
+        packed = metadata.endswith(PACKED)
+        said = json.loads(gzip.decompress(content) if packed else content, object_pairs_hook=named_once)
+        steering = [name for name in said.get("properties") or {} if name.startswith(STEERING)]
+        lists = [one["manifest-list"] for one in said.get("snapshots") or () if "manifest-list" in one]
+        _require_inside(path, [_local(address) for address in lists])
+    except (OSError, EOFError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise DataError(f"{path} has metadata that cannot be read: {one_line(error)}", remedy=REWRITE) from error
+    if steering:
+        told = f"{path} says by which code or from where it is to be read ({steering[0]})"
+        raise DataError(told, remedy="Take that out of the properties of the table, or give its Parquet files")
 
 
 def _require_ids(path: str, schema: pa.Schema) -> None:
@@ -119,15 +144,20 @@ def _local(address: str) -> str:
     return unquote(told.path) if told.scheme else address
 
 
+def _require_inside(location: str, paths: Sequence[str]) -> None:
+    """An error where a table names files outside its folder, before any of them is opened."""
+    top = os.path.realpath(location if os.path.isdir(location) else os.path.dirname(os.path.dirname(location)))
+    if outside := next((path for path in paths if os.path.commonpath([top, os.path.realpath(path)]) != top), None):
+        raise DataError(f"{location} names a file outside its folder: {outside}", remedy="Copy the table as a whole")
+
+
 def _source(
     location: str, paths: Sequence[str], schema: pa.Schema, partitions: Sequence[Mapping[str, Any]]
 ) -> TableSource:
     """The files as one table, if they hold all that the table has under the names that it has now."""
     if not paths:
         raise DataError(f"{location} holds no rows", remedy="Give data to compare on")
-    top = os.path.realpath(location if os.path.isdir(location) else os.path.dirname(os.path.dirname(location)))
-    if outside := next((path for path in paths if os.path.commonpath([top, os.path.realpath(path)]) != top), None):
-        raise DataError(f"{location} names a file outside its folder: {outside}", remedy="Copy the table as a whole")
+    _require_inside(location, paths)
     found = table_of(location, "parquet", paths, partitions, schema)
     if others := sorted(set(found.schema.names) ^ set(schema.names)):
         told = f"the files of {location} have other columns than the table: {', '.join(others[:5])}"

@@ -28,6 +28,7 @@ from likewise.data.files import each_once
 from likewise.data.filters import Wanted, Where
 from likewise.data.formats import Arrow, Delimited, Format, Parquet
 from likewise.data.json_lines import JsonLines
+from likewise.data.patterns import matching
 from likewise.data.readers import rebatched, split
 from likewise.data.readers.onnx_testdata import is_test_data
 from likewise.data.stores import copied, is_stored
@@ -326,7 +327,7 @@ def resolve(path: str) -> tuple[str, list[str]]:
         files = [path] if os.path.exists(path) else []
         empty = "" if files else f"there is no file {path}{_near(path)}"
     else:
-        files = each_once(found for found in glob.glob(path, recursive=True) if _visible(found) and _format_of(found))
+        files = each_once(found for found in matching(path) if _visible(found) and _format_of(found))
         empty = f"no file matches {path}"
     if not files:
         remedy = "Of addresses, s3://, gs:// and abfss:// are read" if "://" in path else "Check the path"

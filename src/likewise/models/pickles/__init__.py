@@ -47,7 +47,10 @@ def read(path: str | os.PathLike[str], *, trusted: Sequence[str] = ()) -> tuple[
     gate = Gate(trusted)
     try:
         with open(path, "rb") as raw:
-            value = Reader(decompressed(raw), gate).load()
+            stream = decompressed(raw)
+            value = Reader(stream, gate).load()
+            if stream.read(1):
+                raise ValueError("something follows the model in it, and readers may take that for the model")
     except Exception as error:
         if gate.refused:  # the inert objects may well be what broke it
             raise refusal(name, gate.refused) from error

@@ -46,6 +46,8 @@ class _ZlibReader(io.RawIOBase):
             if not packed:
                 raise EOFError("the compressed data ends early")
             data = self._inflate.decompress(packed, len(buffer))
+        if not data and (self._inflate.unused_data or self._raw.read(1)):
+            raise ValueError("something follows the model in it, behind what is compressed")
         buffer[: len(data)] = data
         return len(data)
 

@@ -15,6 +15,7 @@ from likewise import errors
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Runner, Shape, Signature
 from likewise.contracts.values import dataclass
+from likewise.data.archives import require_one_archive
 from likewise.data.files import named_once
 from likewise.errors import LikewiseError, ModelError, UntrustedModelError, extra, one_line
 from likewise.models import pickles, require_known
@@ -48,6 +49,7 @@ def _load_skops(name: str, trusted: Sequence[str]) -> Any:
         raise ModelError(f"there is no file {name}", remedy="Check the path of the model")
     try:
         with zipfile.ZipFile(name) as archive:
+            require_one_archive(archive)
             if len(set(archive.namelist())) != len(archive.namelist()):
                 raise ValueError("it holds two files of one name, and readers do not agree on which counts")
             schema = archive.read("schema.json")

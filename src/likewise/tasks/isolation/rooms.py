@@ -15,11 +15,18 @@ from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 from typing import Any
 
-from likewise.data.files import CHECKPOINT, is_checkpoint, remove, replacing, strangers_file
-from likewise.errors import LikewiseError
+from likewise.data.files import CHECKPOINT, REPLACE, is_checkpoint, remove, replacing, strangers_file
+from likewise.errors import DataError, LikewiseError
+from likewise.tasks.own_files import names_file
 
 WRITING = ("export", "fix", "quantize", "record", "stress")
 """Jobs that make a file."""
+
+ALWAYS, MODELS = ("export", "quantize", "record"), ("export", "fix", "quantize")
+"""Those that always do, and those whose file is a model, which may have its weights beside it."""
+
+DESCRIBED = {"export": ("features", "metadata")}
+"""What else a job writes beside its file, of which the command has seen that it may."""
 
 ROOM, NOTE = "likewise.", ".of-likewise"
 """How folders for one command are called, and the file in each that says whose it is."""
@@ -51,7 +58,7 @@ def rooms(job: Mapping[str, Any]) -> Iterator[list[str]]:
             own.append(stack.enter_context(room(near, f".{ROOM}")))
         yield own
         if output is not None:
-            _put_in_place(Path(own[-1]), output)
+            _put_in_place(job["do"], Path(own[-1]), output)
 
 
 @contextmanager
@@ -111,15 +118,27 @@ def _runs(number: int) -> bool:
     return True
 
 
-def _put_in_place(made: Path, output: Path) -> None:
-    """Move what a worker wrote: the file that was asked for and what describes it, and nothing else."""
-    described = (output.with_suffix(f".{what}.json").name for what in ("features", "metadata"))
+def _put_in_place(job: str, made: Path, output: Path) -> None:
+    """Move what a worker wrote: the file that was asked for and what belongs to it by such a job, and nothing else."""
+    described = [output.with_suffix(f".{what}.json").name for what in DESCRIBED.get(job, ())]
+    weights = [f"{output.name}.data"] if job in MODELS else []
     # The model last: what it needs is there when it is.
-    for path in (made / name for name in (f"{output.name}.data", *described, output.name)):
-        if path.is_file() and not path.is_symlink():
-            with replacing(output.parent / path.name) as place:
-                path.chmod(place.stat().st_mode)
-                path.replace(place)
+    found = [path for name in (*weights, *described, output.name) if _plain(path := made / name)]
+    if job in ALWAYS and output.name not in {path.name for path in found}:
+        raise DataError(f"{output} is not written: the worker left nothing there")
+    for path in found:
+        place = output.parent / path.name
+        if path.name in weights and not REPLACE.get() and os.path.lexists(place) and not names_file(output, place):
+            told = f"{place} is not replaced: it is not known to belong to {output}"
+            raise DataError(told, remedy="Name another file, move this one, or say --force")
+    for path in found:
+        with replacing(output.parent / path.name) as place:
+            path.chmod(place.stat().st_mode)
+            path.replace(place)
+
+
+def _plain(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def put_checkpoint(made: Path, place: str) -> None:

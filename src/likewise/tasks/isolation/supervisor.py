@@ -71,6 +71,23 @@ class CrashError(LikewiseError):
     """The first and the last row that a model was given when it took the worker along."""
 
 
+def told_in(found: Any, name: str) -> str:
+    """A text in what a worker answered, which may be anything; nothing where it is left out."""
+    text = found.get(name, "") if isinstance(found, Mapping) else None
+    if not isinstance(text, str):
+        raise CrashError("the worker's answer is not a report", remedy=ALONE)
+    return text
+
+
+@contextmanager
+def taking_apart() -> Iterator[None]:
+    """What a worker answered is looked into: what is missing there or of another kind is the worker's fault."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise CrashError("the worker's answer is not what was asked for", remedy=ALONE) from error
+
+
 class WorkerError(LikewiseError):
     """The worker met an error that nobody foresaw."""
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from likewise.contracts.comparison import Progress
 from likewise.contracts.models import PLACES
 from likewise.data import files, stores
+from likewise.data.patterns import matching
 from likewise.errors import LikewiseError, one_line
 from likewise.models import confinement, remote
 from likewise.models.remote import die_with_parent
@@ -179,7 +180,7 @@ def _needed(table: Mapping[str, Any]) -> Iterator[str]:
     for path in map(os.path.expanduser, rows):
         yield path
         if glob.has_magic(path):
-            yield from glob.iglob(path, recursive=True)
+            yield from matching(path)
 
 
 def _listed(table: Mapping[str, Any]) -> Iterator[str]:
