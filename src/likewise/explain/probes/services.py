@@ -47,9 +47,9 @@ MOST_CATEGORIES, REPRODUCES, SHOWN = 24, 0.95, 3
 """Categories that are tried in each other's place, the part of the rows of one that agree then, and those named."""
 
 POWERS = tuple(np.arange(-4.0, 4.25, 0.25).tolist())
-HALVINGS, SIMPLE, NEARER = 24, 1e-3, 0.1
-"""Powers of ten that are tried as factors, thirds that the nearest is narrowed down by, how near a simple number has to
-be, and the part of the difference that may be left on a few rows."""
+HALFWAY, HALVINGS, SIMPLE, NEARER = 0.7, 24, 1e-3, 0.1
+"""Powers of ten that are tried as factors, the part of the difference that the nearest may leave on a few rows, thirds
+that it is narrowed down by, how near a simple number has to be, and the part that may be left then."""
 
 SPELT: Mapping[str, Callable[[str], str]] = {
     "in lower case": str.lower,
@@ -187,7 +187,10 @@ def _in_another_unit(case: Case, field: Field) -> Iterator[tuple[str, Array]]:
         answers = few.ask(_handed_on(few, field, values * 10.0**power))
         return np.inf if answers is None else few.gap(reference=answers)
 
-    nearest = min(POWERS, key=apart)
+    tried = {power: apart(power) for power in POWERS}
+    nearest = min(tried, key=lambda power: tried[power])
+    if tried[nearest] > HALFWAY * few.gap():
+        return
     low, high = nearest - POWERS[1] + POWERS[0], nearest + POWERS[1] - POWERS[0]
     for _ in range(HALVINGS):
         left, right = low + (high - low) / 3, high - (high - low) / 3
