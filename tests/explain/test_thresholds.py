@@ -208,4 +208,4 @@ def test_a_difference_that_begins_everywhere_is_noise():
         ours = {name: splice.sketch(np.full((1, 2), float(place))) for place, name in enumerate(graph.types, 2)}
         theirs = {name: splice.sketch(np.full((1, 2), -float(place))) for place, name in enumerate(graph.types, 2)}
         both = splice.Beside(graph, graph, {**ours, "x": right}, {**theirs, "x": right}, {"x": ("x",)})
-        assert any(True for _ in splice._grafts(both, {"output": "output"})) is told
+        assert any(True for _ in splice._grafts(both, {"output": "output"}, ())) is told

@@ -374,7 +374,7 @@ def test_json_for_a_terminal_says_the_same_and_orders_nothing():
 
 
 def test_pieces_of_a_worker_that_are_no_base64_do_not_cost_the_report():
-    said = {"outcome": "FAIL", "headline": "h", "json": "{}", "shown": "", "files": {}}
+    said = {"outcome": "FAIL", "headline": "h", "json": json.dumps({"outcome": "FAIL"}), "shown": "", "files": {}}
     with pytest.raises(CrashError, match="not a report"):
         gates.answered({**said, "repro": dict.fromkeys(gates.REPRO, "%%%")}, [])
     _, pieces = gates.answered({**said, "repro": dict.fromkeys(gates.REPRO, "eA==")}, [])
