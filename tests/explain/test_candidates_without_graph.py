@@ -17,6 +17,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PowerTransformer, StandardScaler
 
 import data_only
+from likewise.explain.case import OUT_OF_TIME, OutOfTimeError
+from likewise.explain.probes import trees
 
 RNG = np.random.default_rng(3)
 COUNT = 240
@@ -192,3 +194,15 @@ def test_answers_that_a_service_bounds():
 
     found = first(answer, lambda rows: {"y": answer(rows)["y"].clip(0.1, 0.9)}, TABLE)
     assert (found.cause, found.culprit) == ("output-kind", "y (bounded by 0.1 and 0.9)")
+
+
+def test_time_that_runs_out_while_an_export_is_looked_at_is_told_as_that(boosted, monkeypatch):
+    def late(case):
+        raise OutOfTimeError(OUT_OF_TIME)
+        yield
+
+    monkeypatch.setattr(trees, "_in_graph", late)
+    files = edited(boosted, lambda model: model["trees"][4]["split_conditions"].__setitem__(0, 1e9))
+    report = data_only.explain(*files, boosted[1], explain_budget=60, causes=["categorical-split"])
+    assert "failed" not in " ".join(report.explanation.not_tested)
+    assert any(OUT_OF_TIME in told for told in report.explanation.not_tested)

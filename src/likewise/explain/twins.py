@@ -6,7 +6,7 @@ An estimator is converted for the inputs that the candidate declares, a network 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -20,7 +20,6 @@ from likewise.contracts.comparison import Incident, Pair
 from likewise.contracts.data import Array, Batch
 from likewise.contracts.models import ExportRequest, Model, Runner
 from likewise.data.columns import ArrayColumns
-from likewise.errors import LikewiseError
 from likewise.explain import remedies
 from likewise.explain.case import Case, made_once, rows_agreeing
 from likewise.explain.experiment import Trial
@@ -139,15 +138,17 @@ def with_graph(case: Case) -> Iterator[Case | None]:
     if exporter is None or not case.lasts(SECONDS):
         yield None
         return
-    try:
-        with case.waiting():
-            fed = side.feed(sample.batch)[0]
-            proto = exporter.export(ExportRequest(runner.native, runner.signature, fed, details=runner.details))
-        model = Model("onnx", proto.SerializeToString())
-        with open_model(model) as opened:
-            yield _in_its_place(case, model, opened)
-    except LikewiseError:
-        yield None
+    with ExitStack() as stack:
+        try:
+            with case.waiting():
+                fed = side.feed(sample.batch)[0]
+                proto = exporter.export(ExportRequest(runner.native, runner.signature, fed, details=runner.details))
+            model = Model("onnx", proto.SerializeToString())
+            found = _in_its_place(case, model, stack.enter_context(open_model(model)))
+        except Exception:  # noqa: BLE001 - exporters raise anything; without a graph there is less to look at
+            found = None
+        # Outside of what is caught: what ends a probe is not about the export.
+        yield found
 
 
 def _in_its_place(case: Case, model: Model, opened: Runner) -> Case | None:
