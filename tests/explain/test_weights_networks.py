@@ -346,3 +346,50 @@ def test_gates_in_another_order_are_told_as_that_beside_a_recorded_module(order)
     found = data_only.explain(recorded, bad, data("recurrent"), explain_budget=60).diagnoses[0]
     assert (found.cause, "lstm.weight_ih_l0" in found.culprit) == ("weight-corruption", True)
     assert f"its 4 blocks in the order {', '.join(map(str, order))}" in found.evidence
+
+
+class Layered(nn.Module):
+    """Blocks of the same shape: every one of them fits into the place of another."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)) for _ in range(4)
+        )
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = x + block(x)
+        return self.head(x)
+
+
+@cache
+def layered():
+    torch.manual_seed(5)
+    module = Layered().eval()
+    with torch.no_grad():
+        for weights in module.parameters():
+            weights.add_(torch.randn_like(weights) * 0.3)
+    return module, np.random.default_rng(0).normal(size=(32, 5, 8)).astype(np.float32)
+
+
+@pytest.mark.parametrize("reference", ["module", "graph"])
+def test_blocks_in_another_order_are_told_as_that(reference, exporter):
+    module, values = layered()
+    other = deepcopy(module)
+    other.blocks[1], other.blocks[2] = other.blocks[2], other.blocks[1]
+    write = exported if exporter == "dynamo" else traced
+    trained_ = module if reference == "module" else write(module, values)
+    report = data_only.explain(trained_, write(other, values), {"x": values}, explain_budget=60)
+    found = report.diagnoses[0]
+    assert (found.cause, found.culprit) == ("wrong-wiring", "order of blocks.1, blocks.2")
+    assert "blocks.1 holds what is blocks.2 in the reference" in found.evidence
+
+
+def test_two_layers_exchanged_are_weights_in_the_wrong_place():
+    module, values = layered()
+    other = deepcopy(module)
+    other.blocks[0][1], other.blocks[3][1] = other.blocks[3][1], other.blocks[0][1]
+    cause, place = top(module, exported(other, values), {"x": values})
+    assert (cause, place) == ("weight-corruption", "order of blocks.0.1, blocks.3.1")

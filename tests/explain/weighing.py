@@ -6,7 +6,7 @@ from piped import ask_only, diagnoses
 
 import data_only
 
-HYPOTHESES = ("weights",)
+HYPOTHESES = ("weights", "aggregation")
 
 
 def ask_about_weights(monkeypatch):

@@ -37,7 +37,7 @@ from likewise.explain.weight_arrays import (
     unequal,
 )
 from likewise.models.arrays import BUFFER, GRAPH, NETWORK, PACKED, PREPROCESSING, Parameter
-from likewise.models.onnx import describe
+from likewise.models.onnx import describe, edits
 from likewise.models.onnx.inside import COMMUTATIVE, Constant, absent, constants, used_by
 
 if TYPE_CHECKING:
@@ -413,6 +413,33 @@ def by_branch(graph: ModelProto, matches: Sequence[Match], known: Sequence[Param
             found[place] = left[0]
             told.add(left[0].path)
     return [replace(m, parameter=found.get(place, m.parameter)) for place, m in enumerate(matches)]
+
+
+def where_named(graph: ModelProto, matches: Sequence[Match], known: Sequence[Parameter]) -> list[Match]:
+    """The same with weights that stand in each other's places, by the names that the file gives them, told apart.
+
+    By what they hold all are found, and nothing would seem to be wrong. A name is believed where others are exchanged
+    with it: exporters give folded and shared weights the names of their neighbours, too.
+    """
+    named = {(p.path, bool(p.rounding)): p for p in known if p.kind in (NETWORK, BUFFER)}
+    meant: dict[int, tuple[Parameter, Parameter]] = {}
+    for place, match in enumerate(matches):
+        held, folded = match.parameter, match.parameter is not None and bool(match.parameter.rounding)
+        if held is None or match.form is None or (held.path, folded) not in named or match.different.any():
+            continue
+        owner = edits.module_of(graph.graph.node[match.constant.node])
+        names = (match.constant.tensor, f"{owner}.{held.attribute}")
+        called = next((named[name, folded] for name in names if (name, folded) in named), held)
+        if called.values.shape == held.values.shape and unequal(called.values, held.values).any():
+            meant[place] = called, held
+    exchanged = {called.path for called, _ in meant.values()} & {held.path for _, held in meant.values()}
+    found = list(matches)
+    for place, (called, held) in meant.items():
+        match = matches[place]
+        alike = [form for form in forms(called) if match.form is not None and form.way == match.form.way]
+        if {called.path, held.path} <= exchanged and alike:
+            found[place] = match_of(alike[0], match.constant)
+    return found
 
 
 def _shared(one: str, other: str) -> int:

@@ -29,6 +29,7 @@ from likewise.explain.weight_matching import (
     is_intercept,
     labels,
     matched,
+    where_named,
 )
 from likewise.models.arrays import BUFFER, GRAPH, MODEL, NETWORK, PREPROCESSING, Parameter
 from likewise.models.onnx import describe, edits
@@ -137,17 +138,18 @@ class Weights:
         """Do the weights look like those of another training, with other values in most that the model learnt?"""
         role = MODEL if self.predicts else None
         concerned = [entry for entry in self.differences if role in (None, entry.role)]
-        others = [entry for entry in concerned if not entry.pattern.regular and not _elsewhere(entry, concerned)]
+        others = [entry for entry in concerned if not entry.pattern.regular and elsewhere(entry, concerned) is None]
         weighty = [entry for entry in others if entry.match.expected.size > 1 and not entry.is_intercept]
         if not weighty or 2 * len(others) <= len(concerned):
             return False
         return len(others) >= 2 or len(weighty) >= self.compared(role, biases=False)
 
 
-def _elsewhere(entry: Difference, differences: Sequence[Difference]) -> bool:
-    """Does a constant hold what another one should? Of the same training, then, and read in the wrong place."""
+def elsewhere(entry: Difference, differences: Sequence[Difference]) -> Difference | None:
+    """The one that should hold what another does: of the same training, then, and read in the wrong place."""
     held = entry.constant.values
-    return any(other is not entry and np.array_equal(other.match.expected, held) for other in differences)
+    others = (other for other in differences if other is not entry)
+    return next((other for other in others if np.array_equal(other.match.expected, held)), None)
 
 
 @made_once
@@ -171,7 +173,8 @@ def weights(case: Case) -> Weights | None:
     named = {match.parameter.path for match in found if match.parameter is not None}
     rest = [constant for constant in held if constant.key not in paired and not labels(constant)]
     found += matched(case, rest, [parameter for parameter in known if parameter.path not in named])
-    found, before = _placed(graph, _of_one_storage(by_branch(graph, found, known)), known)
+    found = where_named(graph, _of_one_storage(by_branch(graph, found, known)), known)
+    found, before = _placed(graph, found, known)
     if case.framework("reference") == "sklearn" and not reference_steps(case):
         before = frozenset()  # one estimator and nothing before it
     differences = [*_differences(found, before)]

@@ -1,25 +1,18 @@
-"""The candidate's parts are not the reference's: weights damaged, of another training or gone; members put together
-another way.
+"""The candidate's weights are not the reference's: damaged, exchanged, of another training or gone.
 
-All weights are laid beside one another; the reference's are put back, and what that heals is the proof. The members of
-an ensemble are combined another way, in the candidate's graph or by asking the reference's own.
+All weights are laid beside one another; the reference's are put back, and what that heals is the proof.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, takewhile
 
 import numpy as np
 
-from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
-from likewise.contracts.models import Kind
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Effect, shown
 from likewise.explain.remedies import exported
@@ -29,6 +22,7 @@ from likewise.explain.weights import (
     Difference,
     Part,
     Weights,
+    elsewhere,
     missing_parts,
     needed,
     put_back,
@@ -39,9 +33,6 @@ from likewise.explain.weights import (
 from likewise.models.arrays import MODEL, PREPROCESSING
 from likewise.models.onnx import edits
 from likewise.models.torch import inside
-
-if TYPE_CHECKING:
-    from onnx import NodeProto
 
 SUSPECTED = 0.5
 """What a doubtful origin is worth beside what an experiment showed."""
@@ -57,22 +48,10 @@ SAME_FACTOR = 1e-4
 
 COLOURS = "RGB"
 
-AGGREGATES = {"SUM": 1, "AVERAGE": 0, "MIN": 2, "MAX": 3}
-"""How trees are put together, by name in the older operators and by number in the newer one."""
-
 DAMAGED = "Export or copy the file again, and compare its SHA-256 on both ends"
 REARRANGED = (
     "Export again from this reference, and look at what writes or converts these weights: all of them are concerned"
 )
-
-REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
-MOST_NODES = 3
-"""Nodes of one operator beyond which it is no place where members are put together."""
-
-MOST_MEMBERS = 2_000
-
-AVERAGING = ("Forest", "ExtraTrees", "Bagging", "Voting")
-"""What the names of estimators have in them whose members each answer the whole question."""
 
 FROM_REFERENCE = Remedy(again="Export again from this reference")
 UNCHANGED = Remedy(again="Export again from this reference, and check the export before it is changed")
@@ -83,6 +62,7 @@ UNCHANGED = Remedy(again="Export again from this reference, and check the export
     "stale-weights",
     "operator-attribute",
     "input-layout",
+    "wrong-wiring",
     when=lambda case: bool(case.comparison.lineage) or case.native("reference") is not None,
     needs_answers=False,
 )
@@ -91,8 +71,8 @@ def other_weights(case: Case) -> Iterator[Explained]:
     failing = case.sample is not None and bool(case.sample.failing.any())
     found = weights(case) if failing else None
     if found is not None and found.differences:
-        known = [claim for claim in (_other_epsilon(case, found), _other_channels(case, found)) if claim is not None]
-        told = list(shown(case, known))
+        known = (look(case, found) for look in (_other_epsilon, _other_channels, _exchanged))
+        told = list(shown(case, [claim for claim in known if claim is not None]))
         told = told or list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
         yield from told
         if told:
@@ -178,6 +158,49 @@ def _other_channels(case: Case, found: Weights) -> Claim | None:
         Remedy(again="Export again without an option that reverses the channels of inputs"),
         put_back(case, weighty),
     )
+
+
+def _exchanged(case: Case, found: Weights) -> Claim | None:
+    """Weights in each other's places, such as those of two blocks of a network that come in another order."""
+    others = [(entry, elsewhere(entry, found.differences)) for entry in found.differences]
+    pairs = [(_home(found, entry), _home(found, other)) for entry, other in others if other is not None]
+    if len(pairs) < max(2, MOST * len(others)):
+        return None
+    together: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for names in pairs:
+        together.setdefault(_apart(*names), []).append(names)
+    blocks = [
+        (_shared(mine), _shared(yours)) for mine, yours in (zip(*some, strict=True) for some in together.values())
+    ]
+    layers = {name for name, _ in pairs}
+    places = list(dict.fromkeys(mine for mine, _ in blocks))
+    return Claim(
+        # A block is more than a layer: nobody damages all of it by accident.
+        "wrong-wiring" if len(layers) > len(places) else "weight-corruption",
+        Place(f"order of {listed(places, SHOWN)}", path=places[0], tensors=_tensors([entry for entry, _ in others])),
+        f"{listed([f'{mine} holds what is {yours} in the reference' for mine, yours in blocks], SHOWN)} "
+        f"({len(pairs)} weights, the first {pairs[0][0]}); with each in its own place, {HEALED} agree",
+        UNCHANGED,
+        put_back(case, found.differences),
+    )
+
+
+def _home(found: Weights, entry: Difference) -> str:
+    """The layer that a weight stands in, as the file or the model's owner calls it."""
+    module = edits.module_of(found.graph.graph.node[entry.constant.node])
+    return module or (entry.name if entry.parameter is None else entry.parameter.step)
+
+
+def _apart(one: str, other: str) -> tuple[str, str]:
+    """Two paths up to the first name in which they differ."""
+    shared = _shared([one, other]).count(".") + 1 if _shared([one, other]) else 0
+    return ".".join(one.split(".")[: shared + 1]), ".".join(other.split(".")[: shared + 1])
+
+
+def _shared(paths: Sequence[str]) -> str:
+    """What paths have in common from their beginning, in whole names."""
+    names = zip(*(path.split(".") for path in paths), strict=False)
+    return ".".join(column[0] for column in takewhile(lambda column: len(set(column)) == 1, names))
 
 
 def _factors(entry: Difference) -> Array | None:
@@ -358,120 +381,4 @@ def _told(culprits: Sequence[Difference]) -> str:
     return "; ".join(f"{entry.name}: {entry.pattern.text}" for entry in culprits[:SHOWN])
 
 
-@probe("aggregation", when=answers.complete)
-def members(case: Case) -> Iterator[Explained]:
-    """Combine the members another way, in the candidate's graph or from the reference's members, and compare."""
-    yield from islice(chain(shown(case, _combined_in_graph(case)), _by_members(case)), 1)
-
-
-def _combined_in_graph(case: Case) -> Iterator[Claim]:
-    """An operator or attribute of the candidate that says how parts are combined."""
-    proto = case.editable()
-    if proto is None:
-        return
-    concerned = [answers.pairs(case)[position] for position in answers.failing(case)]
-    counts = Counter(node.op_type for node in proto.graph.node)
-    for index, node in enumerate(proto.graph.node):
-        for was, now, other in _other_ways(node) if counts[node.op_type] <= MOST_NODES else ():
-            copy = edits.copied(proto)
-            copy.graph.node[index].CopyFrom(other)
-            yield Claim(
-                "aggregation",
-                answers.culprit(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'", nodes=(node.name,)),
-                f"with {now} in the place of {was} in node '{node.name}' the candidate agrees on {HEALED}",
-                f"Export with {now} in that node"
-                if was in REDUCTIONS
-                else Remedy(done=edits.setting(node, "aggregate_function", now)),
-                (Change(target=copy),),
-                # Another reduction can do what is wrong elsewhere, too; of trees nothing else says how they are added.
-                simplicity=2 if was in REDUCTIONS else 1,
-            )
-
-
-def _other_ways(node: NodeProto) -> Iterator[tuple[str, str, NodeProto]]:
-    """What a node does with its parts, what it could do instead, and the node that does that."""
-    if node.op_type in ("TreeEnsembleRegressor", "TreeEnsemble"):
-        values: Mapping[str, Any] = AGGREGATES
-        if node.op_type == "TreeEnsembleRegressor":
-            values = {name: name.encode() for name in AGGREGATES}
-        was = edits.attribute(node, "aggregate_function", values["SUM"])
-        before = next((name for name, value in values.items() if value == was), "?")
-        for name, value in values.items():
-            if value != was:
-                other = type(node).FromString(node.SerializeToString())
-                edits.set_attribute(other, "aggregate_function", value)
-                yield before, name, other
-    for kind in REDUCTIONS if node.op_type in REDUCTIONS else ():
-        if kind != node.op_type:
-            other = type(node).FromString(node.SerializeToString())
-            other.op_type = kind
-            yield node.op_type, kind, other
-
-
-def _by_members(case: Case) -> Iterator[Explained]:
-    """The reference's own members, asked one by one and combined in other ways."""
-    model = features.innermost(case)
-    members = _members(model) if case.framework("reference") == "sklearn" else []
-    if not members:
-        return
-    case.require_time()
-    pairs = {position: answers.pairs(case)[position] for position in answers.failing(case)}
-    for what, table in _ways(model, members, features.input_of_last_step(case, case.required.batch)):
-        changed = {at: made for at, pair in pairs.items() if (made := _as_answer(table, pair)) is not None}
-        effect = answers.convincing(case, reference=changed) if changed else None
-        if effect is not None:
-            yield effect.explained(
-                "aggregation",
-                answers.culprit([pairs[position] for position in changed], what),
-                f"with the {len(members)} members of the reference put together that way ({what}), it agrees with the "
-                f"candidate on {effect.told}",
-                f"Export the {type(model).__name__} with its own way of combining its members",
-                simplicity=1,
-            )
-
-
-def _members(model: Any) -> list[Any]:
-    """Estimators that each answer the whole question."""
-    members = getattr(model, "estimators_", None)
-    kind = type(model)
-    if not kind.__module__.startswith("sklearn.") or not any(word in kind.__name__ for word in AVERAGING):
-        return []
-    return members if isinstance(members, list) and 2 <= len(members) <= MOST_MEMBERS else []
-
-
-def _ways(model: Any, members: Sequence[Any], data: Any) -> Iterator[tuple[str, Array]]:
-    """Other ways to put members together, and the values, or shares of classes, that each gives."""
-    columns = getattr(model, "estimators_features_", None)
-    table = data if "Voting" in type(model).__name__ else np.asarray(data)
-    given = [table] * len(members) if columns is None else [table[:, chosen] for chosen in columns]
-    classes = getattr(model, "classes_", None)
-    method = "predict" if classes is None else "predict_proba"
-    if not all(hasattr(member, method) for member in members):
-        return
-    values = np.stack([getattr(member, method)(rows) for member, rows in zip(members, given, strict=True)])
-    weights = getattr(model, "_weights_not_none", None)
-    if isinstance(classes, np.ndarray) and values.ndim == 3:
-        votes = np.eye(len(classes))[values.argmax(axis=2)]
-        yield "members vote", votes.mean(axis=0)
-        yield "members vote with their weights", np.average(votes, axis=0, weights=weights)
-    yield "members not weighted", values.mean(axis=0)
-    yield "weighted members", np.average(values, axis=0, weights=weights)
-    for way, of in (("sum", np.sum), ("median", np.median), ("largest", np.max), ("smallest", np.min)):
-        yield f"{way} of the members", np.asarray(of(values, axis=0))
-
-
-def _as_answer(table: Array, pair: Pair) -> Array | None:
-    """What members gave together, in the form of an output; None if it says nothing about it."""
-    made, shape = table, pair.reference.shape
-    if pair.spec.kind is Kind.LABEL:
-        if not pair.spec.classes or table.ndim != 2:
-            return None
-        named = np.empty(len(pair.spec.classes), dtype=object)
-        named[:] = list(pair.spec.classes)
-        made = named[table.argmax(axis=1)]
-    elif pair.spec.kind is Kind.PROBABILITY and table.shape[1:] == (2,) and table.shape != shape:
-        made = table[:, 1]
-    return made.reshape(shape) if made.size == int(np.prod(shape)) else None
-
-
-EXTENSIONS = (other_weights, fitted_statistics, dropped_parts, members)
+EXTENSIONS = (other_weights, fitted_statistics, dropped_parts)
