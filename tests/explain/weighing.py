@@ -6,7 +6,7 @@ from piped import ask_only, diagnoses
 
 import data_only
 
-HYPOTHESES = ("weights", "aggregation")
+HYPOTHESES = ("weights", "members")
 
 
 def ask_about_weights(monkeypatch):
