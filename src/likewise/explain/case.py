@@ -30,11 +30,14 @@ from likewise.errors import LikewiseError
 from likewise.explain.clock import Clock
 from likewise.models.onnx import edits
 from likewise.models.remote import resident
-from likewise.registry import adapter, open_model
+from likewise.registry import adapter, adapters, open_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+
+CODE = "python"
+"""The framework of a function, or of code that builds a model."""
 
 NAMED = 20
 """Rows of a diagnosis that are named."""
@@ -224,7 +227,10 @@ class Case:
         return None if runner is None else runner.native
 
     def framework(self, side: str) -> str:
-        return self.model(side).framework
+        """Whose model a side is; that of code that only builds one is the framework of what it built."""
+        named, native = self.model(side).framework, self.native(side)
+        built = (known.framework for known in adapters() if named == CODE != known.framework and known.claims(native))
+        return next(built, named)
 
     def model(self, side: str) -> Model:
         return self.plan.reference if side == "reference" else self.plan.candidate

@@ -381,7 +381,8 @@ def half_steps(proto: ModelProto, most: int = edits.LARGEST_COPY) -> dict[str, A
                 wide = array.astype(np.float64)
                 step = np.abs(np.spacing(array).astype(np.float64)) / 2
             bits = {"float32": 24, "float16": 11, "bfloat16": 8}[array.dtype.name]
-            known = ~np.isfinite(wide) | (_significant_bits(wide) <= bits // 2)
+            # The largest numbers of a type stand for "as low as can be", in masks.
+            known = ~np.isfinite(wide) | ~np.isfinite(step) | (_significant_bits(wide) <= bits // 2)
             found[name] = np.where(known, 0.0, step)
     return found
 

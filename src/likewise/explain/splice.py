@@ -135,13 +135,17 @@ def sketches(case: Case, side: str, graph: Opened, inputs: Mapping[str, Array]) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Beside:
-    """Both graphs with the sketches of their tensors. `equal`: the twin's tensors that hold the same as one of ours."""
+    """Both graphs with the sketches of their tensors. `equal`: the twin's tensors that hold the same as one of ours.
+
+    `settled` are tensors of either graph, ours first, that the other one has as a constant.
+    """
 
     candidate: Opened
     twin: Opened
     ours: Mapping[str, Sketch]
     theirs: Mapping[str, Sketch]
     equal: Mapping[str, tuple[str, ...]]
+    settled: tuple[frozenset[str], frozenset[str]] = (frozenset(), frozenset())
 
     @property
     def given(self) -> dict[str, str]:
@@ -183,18 +187,36 @@ def beside(
         # What is called the same is to be found nowhere: that it holds what some other tensor does is chance.
         if candidate.made_by(name) == known.graph.made_by(name):
             del equal[name]
-    return Beside(candidate, known.graph, ours, theirs, equal)
+    settled = _settled(ours, known.graph, close), _settled(theirs, candidate, close)
+    return Beside(candidate, known.graph, ours, theirs, equal, settled)
+
+
+def _settled(tensors: Mapping[str, Sketch], other: Opened, close: float) -> frozenset[str]:
+    """What one graph computes that the other one holds: tables and masks that an exporter works out in advance."""
+    shapes: dict[tuple[int, ...], list[str]] = {}
+    for name, entry in tensors.items():
+        shapes.setdefault(entry.shape, []).append(name)
+    held = {one.tensor: one.values for index in other.computing for one in other.constants_of(index).values()}
+    found = set[str]()
+    for values in held.values():
+        if values.shape in shapes:
+            stored = sketch(values)
+            found.update(name for name in shapes[values.shape] if apart(tensors[name], stored) <= close)
+    return frozenset(found)
 
 
 def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], outputs: Collection[str]) -> list[int]:
     """The nodes that are given right values and give wrong ones, on a way that stays wrong up to an output."""
-    known = set(right)
+    known, computed, shapes = set(right), set(graph.tensors), set[str]()
     for index in graph.computing:
+        reads = [name for name in graph.reads[index] if name in computed or name in seen]
         # What could not be looked at is as right as what it is made from.
-        if all(name in known or (name not in graph.makers and name not in seen) for name in graph.reads[index]):
-            # So is the shape of what is right, whether the other graph asks for it or not.
-            shape = graph.node(index).op_type == "Shape"
-            known.update(name for name in graph.node(index).output if name and (shape or name not in seen))
+        if known.issuperset(reads):
+            made = [name for name in graph.node(index).output if name]
+            # So is the shape of what is right, whether the other graph asks for it or not, and what is made of shapes.
+            if graph.node(index).op_type == "Shape" or (shapes.issuperset(reads) and _counts(graph, made)):
+                shapes.update(made)
+            known.update(name for name in made if name in shapes or name not in seen)
     readers, wrong = graph.readers, set[str]()
     at_fault: set[int] = set()
     for index in reversed(graph.computing):
@@ -203,6 +225,10 @@ def beginnings(graph: Opened, right: Collection[str], seen: Collection[str], out
                 wrong.add(name)
                 at_fault.add(index)
     return [index for index in graph.computing if index in at_fault and not wrong.intersection(graph.reads[index])]
+
+
+def _counts(graph: Opened, tensors: Sequence[str]) -> bool:
+    return all(graph.types.get(name) == SHAPES for name in tensors)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -339,15 +365,29 @@ def _landmarks(graph: Opened, twin_graph: Opened) -> frozenset[tuple[str, str]]:
 
 def _grafts(both: Beside, outputs: Mapping[str, str], landmarks: Collection[tuple[str, str]]) -> Iterator[Graft]:
     """What could be put right, the smallest change first."""
-    right = set(both.equal)
-    theirs = {other for others in both.equal.values() for other in others}
+    right = both.settled[0].union(both.equal)
+    theirs = both.settled[1].union(*both.equal.values())
     mine = beginnings(both.candidate, right, both.ours, outputs)
     yours = beginnings(both.twin, theirs, both.theirs, set(outputs.values()))
-    if not mine or len(mine) > MOST_BEGINNINGS or len(yours) > MOST_BEGINNINGS:
+    if max(len(mine), len(yours)) > MOST_BEGINNINGS:
+        # Every layer may have a mask of its own that is written in another way: what comes of the rows tells.
+        mine = beginnings(both.candidate, right | _the_same_for_all(both.candidate), both.ours, outputs)
+        yours = beginnings(both.twin, theirs | _the_same_for_all(both.twin), both.theirs, set(outputs.values()))
+    if max(len(mine), len(yours)) > MOST_BEGINNINGS:
         return
     for index in mine:
         further = _further(both, index, yours, landmarks)
         yield from islice(chain(_at(both, index, yours), further), MOST_TRIED)
+
+
+def _the_same_for_all(graph: Opened) -> set[str]:
+    """The tensors that nothing but the shapes of the inputs goes into."""
+    varying = set(graph.inputs)
+    for index in graph.computing:
+        node = graph.node(index)
+        if node.op_type != "Shape" and varying.intersection(graph.reads[index]):
+            varying.update(node.output)
+    return varying.symmetric_difference([*graph.tensors, *graph.inputs])
 
 
 def _at(both: Beside, index: int, yours: Sequence[int]) -> Iterator[Graft]:
@@ -443,7 +483,7 @@ def _further(both: Beside, index: int, yours: Sequence[int], landmarks: Collecti
 
 def giving_numbers(graph: Opened, nodes: Sequence[int]) -> tuple[int, ...]:
     """Those of some nodes that do not only compute shapes; all of them if each does."""
-    found = tuple(i for i in nodes if any(graph.types.get(name) != SHAPES for name in graph.node(i).output))
+    found = tuple(i for i in nodes if not _counts(graph, graph.node(i).output))
     return found or tuple(nodes)
 
 

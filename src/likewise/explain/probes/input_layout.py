@@ -71,6 +71,9 @@ SCALES = {
 }
 """The same picture in another range: a factor, and what is added then."""
 
+MASK = (0, 1)
+"""What has no more values than this is not a picture in another range: it says what counts."""
+
 STATISTICS: dict[str, tuple[Sequence[float], Sequence[float]]] = {
     "ImageNet's mean and deviation": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "a mean of 0.5 and a deviation of 0.5": ((0.5,), (0.5,)),
@@ -97,11 +100,12 @@ def image_layout(case: Case) -> Explained | None:
 
 def _form(case: Case, name: str) -> Explained | None:
     """The form of one input in which the candidate agrees."""
-    shape = case.fed("candidate", case.required.batch.slice(0, 1))[name].shape
+    values = case.fed("candidate")[name]
+    shape = (1, *values.shape[1:])
     rows = int(np.clip(ENOUGH_NUMBERS // max(int(np.prod(shape)), 1), FEWEST, FEW))
     found = first(
         case,
-        _forms(shape),
+        _forms(shape, ranges=len(np.unique(values)) > len(MASK)),
         lambda trial, form: trial.run(Change(fed={name: partial(_brought_into, form)})),
         enough=SURE,
         trial=Trial.some(case, rows, rows),
@@ -137,11 +141,13 @@ def _brought_into(form: Form, array: Array) -> Array:
         return np.ascontiguousarray(changed.astype(array.dtype))
 
 
-def _forms(shape: Sequence[int]) -> Iterator[Form]:
-    """One change after the other, then orders together with the others."""
+def _forms(shape: Sequence[int], *, ranges: bool) -> Iterator[Form]:
+    """One change after the other, then orders together with the others; `ranges`: the values may be in another one."""
     orders = list(_orders_of_axes(shape))
-    values: list[Form] = [(told, partial(_affine, factor=f, offset=o)) for told, (f, o) in SCALES.items()]
-    values += _normalisations(shape) if len(shape) > 2 else ()
+    values: list[Form] = []
+    if ranges:
+        values = [(told, partial(_affine, factor=f, offset=o)) for told, (f, o) in SCALES.items()]
+        values += _normalisations(shape) if len(shape) > 2 else ()
     yield from (*orders, *values)
     for told, order in orders[:4]:
         for also, change in values:

@@ -19,14 +19,14 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.contracts.report import Place
 from likewise.data.cells import Edit, Field, listed, missing_in
-from likewise.explain.case import Case, Explained, probe
+from likewise.explain.case import CODE, Case, Explained, probe
 from likewise.explain.experiment import HEALED, Change, Claim, Trial, run, shown
 from likewise.explain.features import fields_of, place_of
 from likewise.models.sklearn.walk import steps_before
 from likewise.models.trees.read import cut_to, trees_of
 from likewise.registry import describe_model
 
-SERVED, CODE = ("endpoints", "captured"), "python"
+SERVED = ("endpoints", "captured")
 LENGTHS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 40, 50, 64, 80, 100, 128, 200, 255, 256)
 """Characters to which people cut a column of text."""
 

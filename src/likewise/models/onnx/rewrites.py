@@ -124,17 +124,17 @@ def _roundings(node: NodeProto, stored: Mapping[str, Array], types: Mapping[str,
 CHOICES: Mapping[str, tuple[tuple[str, str, tuple[Any, ...]], ...]] = {
     "Resize": (
         (
-            SEMANTICS,
+            ATTRIBUTE,
             "coordinate_transformation_mode",
             ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"),
         ),
-        (SEMANTICS, "nearest_mode", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
-        (SEMANTICS, "mode", ("nearest", "linear", "cubic")),
-        (SEMANTICS, "cubic_coeff_a", (-0.75, -0.5)),
+        (ATTRIBUTE, "nearest_mode", ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")),
+        (ATTRIBUTE, "mode", ("nearest", "linear", "cubic")),
+        (ATTRIBUTE, "cubic_coeff_a", (-0.75, -0.5)),
     ),
     "GridSample": (
-        (SEMANTICS, "align_corners", (0, 1)),
-        (SEMANTICS, "padding_mode", ("zeros", "border", "reflection")),
+        (ATTRIBUTE, "align_corners", (0, 1)),
+        (ATTRIBUTE, "padding_mode", ("zeros", "border", "reflection")),
     ),
     "AveragePool": ((ATTRIBUTE, "count_include_pad", (0, 1)),),
     "Pad": ((ATTRIBUTE, "mode", ("constant", "reflect", "edge", "wrap")),),
