@@ -119,7 +119,7 @@ def _value(path: str, kind: str) -> tuple[str, Any]:
 def _require_own_values(proto: Any, path: str) -> None:
     """Every tensor in here holds its values itself, and once: onnx would look for a file where the command runs."""
     given = [field.name for field, _ in proto.ListFields() if field.name.endswith("_data")]
-    if "external_data" in given or getattr(proto, "data_location", 0):
+    if "external_data" in given or getattr(proto, "data_location", False):
         raise DataError(f"{path} keeps its values in another file", remedy="Store the values in the file itself")
     if len(given) > 1:
         raise DataError(f"{path} holds values twice ({' and '.join(given)})", remedy="Write the file again")
