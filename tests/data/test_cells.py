@@ -376,6 +376,8 @@ def test_what_a_cast_gives_and_loses(array, dtype, expected, loss):
         (TIMES, "int64", "1 of its times are missing"),
         (objects(1, "x"), "float32", "it holds text, such as 'x'"),
         (objects(b"y", 1), "float32", "it holds text, such as b'y'"),
+        (np.array([1 + 1000j], np.complex64), "float32", "it holds complex numbers, such as (1+1000j)"),
+        (objects(1.0, np.complex128(2j)), "float64", "it holds complex numbers, such as 2j"),
         (objects({"a": 1}, None), "float32", "it holds dict objects"),
         (objects(1, None), "int64", "1 of its values are missing or infinite"),
     ],

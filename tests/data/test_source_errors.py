@@ -360,3 +360,12 @@ def test_a_header_is_not_looked_for_without_an_end(tmp_path):
         file.write(b"\n" * (formats.HEADER_LINES + 1) + b"a,b\n1,2\n")
     with pytest.raises(DataError, match="no header, only empty lines"):
         open_source(str(tmp_path / "rows.csv.gz"))
+
+
+def test_folders_that_name_a_column_twice(tmp_path):
+    """The last one counted, and others take the first."""
+    folder = tmp_path / "rows" / "b=1" / "b=2"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"a": [1.0]}), folder / "p.parquet")
+    with pytest.raises(DataError, match="name a column twice"):
+        open_source(tmp_path / "rows")

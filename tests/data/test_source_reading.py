@@ -338,6 +338,51 @@ def test_what_is_no_tensor(tmp_path, proto, word):
         list(open_source(tmp_path).batches(1))
 
 
+def within(*tensors, depth=0):
+    """A sequence of tensors, or one of sequences."""
+    sequence = onnx.SequenceProto(name="s", elem_type=1, tensor_values=tensors)
+    for _ in range(depth):
+        sequence = onnx.SequenceProto(name="s", elem_type=3, sequence_values=[sequence])
+    return sequence
+
+
+ELSEWHERE = onnx.TensorProto(name="t", dims=[6], data_type=2, data_location=1)
+ELSEWHERE.external_data.add(key="location", value="private.txt")
+TWICE = onnx.TensorProto(name="t", dims=[1], data_type=1, raw_data=bytes(4), float_data=[1.0])
+PLAIN = onnx.TensorProto(name="t", dims=[1], data_type=1, float_data=[1.0])
+HIDDEN = onnx.TensorProto(dims=[6], data_type=2, raw_data=bytes(6), external_data=ELSEWHERE.external_data)
+SPARSE = onnx.SequenceProto(name="s", elem_type=2)
+SPARSE.sparse_tensor_values.add().indices.CopyFrom(ELSEWHERE)
+
+
+CASES = {
+    "a tensor": TWICE,
+    "a tensor that names a file": HIDDEN,
+    "a sequence": within(ELSEWHERE),
+    "the second of a sequence": within(PLAIN, ELSEWHERE),
+    "values twice in a sequence": within(PLAIN, TWICE),
+    "a sequence of sequences": within(ELSEWHERE, depth=3),
+    "a sparse tensor": SPARSE,
+    "an optional tensor": onnx.OptionalProto(name="o", elem_type=1, tensor_value=ELSEWHERE),
+    "an optional sequence": onnx.OptionalProto(name="o", elem_type=3, sequence_value=within(ELSEWHERE)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_of_a_test_case_are_in_its_file_and_once(tmp_path, monkeypatch, name):
+    """onnx looks for the file from where the command runs: bytes of any file there were a row."""
+    (tmp_path / "private.txt").write_text("secret")
+    monkeypatch.chdir(tmp_path)
+    if not name.startswith(("a tensor", "the second")):  # else the file alone tells what it is
+        told = onnx.helper.make_optional_type_proto if "optional" in name else onnx.helper.make_sequence_type_proto
+        kind = told(onnx.helper.make_tensor_type_proto(1, [1]))
+        value = onnx.helper.make_value_info("o", kind)
+        onnx.save(onnx.helper.make_model(onnx.helper.make_graph([], "g", [value], [value])), "model.onnx")
+    save_case(tmp_path / "test_data_set_0", [CASES[name]])
+    with pytest.raises(DataError, match=r"input_0\.pb.*(another file|values twice)"):
+        list(open_source(tmp_path).batches(1))
+
+
 def test_a_list_of_lists_is_an_array_of_numbers():
     (batch,) = open_source([[1, 2.5], [3, 4.5], [5, 6.5]]).batches(8)
     assert batch.inputs["X"].tolist() == [[1, 2.5], [3, 4.5], [5, 6.5]]

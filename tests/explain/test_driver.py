@@ -278,3 +278,18 @@ def test_only_the_causes_that_are_asked_for_are_looked_for(model, negated, rows)
 def test_a_cause_that_there_is_not_is_a_usage_error(model, negated, rows):
     with pytest.raises(UsageError, match="there is no cause 'tokeniser'; did you mean 'tokenizer'"):
         data_only.explain(model, negated, rows, causes=["tokeniser"])
+
+
+@pytest.mark.parametrize("where", ["_open", "_investigate", "_tolerance"])
+def test_an_explanation_that_breaks_leaves_the_verdict(monkeypatch, where):
+    from likewise.explain import driver
+
+    def broken(*_, **__):
+        raise AttributeError("planted")
+
+    monkeypatch.setattr(driver, where, broken)
+    rows = np.arange(20.0).reshape(10, 2)
+    report = likewise.check(lambda X: X.sum(axis=1), lambda X: -X.sum(axis=1) - 1, rows, edge="off")
+    assert report.outcome == "FAIL"
+    assert report.explanation is not None
+    assert "the explanation broke, AttributeError: planted" in report.explanation.not_tested[0]

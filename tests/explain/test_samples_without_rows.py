@@ -130,3 +130,26 @@ def test_a_way_that_was_taken_when_the_graph_was_recorded(tmp_path):
     options = {"batch_axis": "none", "explain_budget": 60}
     report = data_only.explain(tmp_path / "module.pt", tmp_path / "one.onnx", samples, **options)
     assert report.diagnoses[0].cause == "traced-branch", report.diagnoses
+
+
+def first_of_a_sequence(plus):
+    nodes = [helper.make_node("SequenceAt", ["s", "zero"], ["a"]), helper.make_node("Add", ["a", "k"], ["y"])]
+    constants = {"zero": np.array(0), "k": np.float32(plus)}
+    graph = helper.make_graph(
+        nodes,
+        "first",
+        [helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n"])],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_sequences_that_are_answered_otherwise_fail(tmp_path):
+    (tmp_path / "test_data_set_0").mkdir()
+    given = numpy_helper.from_list([np.arange(3, dtype=np.float32)], "s")
+    (tmp_path / "test_data_set_0" / "input_0.pb").write_bytes(given.SerializeToString())
+    onnx.save(first_of_a_sequence(0), tmp_path / "model.onnx")
+    report = data_only.explain(first_of_a_sequence(0), first_of_a_sequence(1), tmp_path, explain_budget=5)
+    assert report.outcome == "FAIL"
+    assert not any("broke" in text for text in report.explanation.not_tested), report.explanation

@@ -6,9 +6,11 @@ without a report. Here none is asked for more than to be read, so that a success
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import io
 import json
+import math
 import operator
 import os
 import pickle
@@ -18,10 +20,16 @@ import zipfile
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse
 import scipy.stats
 import skops.io
+from pandas.core.indexes.base import _new_Index
+from pandas.core.indexes.datetimes import _new_DatetimeIndex
+from pandas.core.indexes.timedeltas import _new_TimedeltaIndex
+from scipy.optimize import OptimizeResult
+from scipy.optimize._optimize import MemoizeJac, _Brute_Wrapper
 from scipy.spatial._qhull import _Qhull
 from sklearn.cluster import Birch, BisectingKMeans, KMeans
 from sklearn.cluster._kmeans import _kmeans_single_lloyd
@@ -29,13 +37,16 @@ from sklearn.compose import make_column_selector, make_column_transformer
 from sklearn.ensemble import GradientBoostingClassifier, HistGradientBoostingClassifier
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.linear_model import LogisticRegression, enet_path
-from sklearn.metrics import make_scorer
+from sklearn.metrics import _dist_metrics, make_scorer
+from sklearn.metrics.pairwise import euclidean_distances, pairwise_kernels
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsTransformer, RadiusNeighborsClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, MultiLabelBinarizer, OneHotEncoder, StandardScaler
-from sklearn.svm import SVC
-from sklearn.tree._criterion import Gini
+from sklearn.svm import SVC, OneClassSVM
+from sklearn.tree._criterion import Gini, __pyx_unpickle_Criterion
+from sklearn.tree._tree import Tree
 from sklearn.utils import Bunch
 from sklearn.utils._fast_dict import IntFloatDict
 from sklearn.utils.validation import check_array
@@ -126,6 +137,38 @@ def unnamed_field():
     return Array()
 
 
+def new(kind, *arguments):
+    """What has an object of that class made while the file is read, as pickle makes most objects."""
+
+    class Made:
+        __class__ = kind  # as pickle asks of whoever says so
+
+        def __reduce__(self):
+            return copyreg.__newobj__, (kind, *arguments)
+
+    return Made()
+
+
+def always(value):
+    """An object of scipy's that answers the same whatever it is asked."""
+    return changed(MemoizeJac(None), x=np.zeros((0, 1, 1)), _value=value, jac=1)
+
+
+def calling_itself(value, **names):
+    return changed(value, **{f"__{name}__": text for name, text in names.items()})
+
+
+def kernel_over_few_rows(kernel, rows=10**7, fitted=None):
+    """Support vectors that lie far behind what the kernel is computed from."""
+    model = SVC(kernel="precomputed").fit(X @ X.T, Y)
+    last = (rows - 1 - np.arange(len(model.support_))).astype(np.int32)
+    fitted = np.zeros((1, 3)) if fitted is None else fitted
+    return changed(
+        model, kernel=kernel, shape_fit_=(rows, 3), support_=last, _BaseLibSVM__Xfit=fitted, n_features_in_=3
+    )
+
+
+ADDRESS = {"shape": (1,), "dtype": np.dtype("O"), "buffer": bytes(range(8))}
 ZONE = "datetime64[ns, dateutil//etc/passwd]"
 BRUTE = KNeighborsClassifier(algorithm="brute", metric="manhattan")
 SPARSE = scipy.sparse.csr_matrix(np.eye(3))
@@ -191,6 +234,37 @@ PAYLOADS = {
     "a file in numpy's text": lambda: called(pd.DatetimeTZDtype, "ns", np.str_("dateutil//etc/passwd")),
     "a file in the type of rows": lambda: FunctionTransformer(check_array, kw_args={"dtype": ZONE}),
     "a type that is called": lambda: OneHotEncoder(feature_name_combiner=pd.DatetimeTZDtype),
+    # The tenth attempt: functions that rebuild any class they are given, and what believes numbers.
+    "an address in an index": lambda: called(_new_TimedeltaIndex, np.ndarray, ADDRESS),
+    "an address in another index": lambda: called(_new_DatetimeIndex, np.ndarray, ADDRESS),
+    "an address in any index": lambda: called(_new_Index, np.ndarray, ADDRESS),
+    "classes counted wrong by an index": lambda: called(
+        _new_TimedeltaIndex, Gini, {"n_outputs": 10**8, "n_classes": np.ones(1, np.intp)}
+    ),
+    "a class of another module": lambda: called(_dist_metrics.newObj, Tree),
+    "a class that is derived": lambda: called(__pyx_unpickle_Criterion, Gini, 0, None),
+    "masked, and no array": lambda: called(np.ma.core._mareconstruct, StandardScaler, np.ndarray, (0,), b"b"),
+    "an array that was not filled": lambda: called(np._core.multiarray._reconstruct, np.ndarray, (9,), "f8"),
+    "outputs counted wrong": lambda: new(Tree, 3, np.ones(1, np.intp), 10**8),
+    "as many bytes as it says": lambda: new(bytearray, 10**6),
+    # Objects that say what they are, and what scipy wraps functions in.
+    "a file name for any rows": lambda: FunctionTransformer(
+        calling_itself(always("/etc/passwd?format=csv"), module="numpy", qualname="rows")
+    ),
+    "a file name, for each row": lambda: FunctionTransformer(np.vectorize(always("/etc/passwd?format=csv"))),
+    "out, by a wrapper for each row": lambda: FunctionTransformer(
+        np.vectorize(_Brute_Wrapper(np.sum, (0, np.int64, SPARSE.indices)), signature="(n)->(m)")
+    ),
+    "an object for each row": lambda: FunctionTransformer(np.vectorize(RBF())),
+    "another module": lambda: calling_itself(StandardScaler().fit(X), module="numpy"),
+    "another name": lambda: calling_itself(StandardScaler().fit(X), qualname="sum"),
+    "another name, in numpy's text": lambda: calling_itself(StandardScaler().fit(X), name=np.str_("sum")),
+    # Kernels that give fewer columns than there are support vectors to look up.
+    "a kernel that subtracts": lambda: kernel_over_few_rows(operator.sub),
+    "a kernel of numpy": lambda: kernel_over_few_rows(np.subtract),
+    "a kernel of few rows": lambda: kernel_over_few_rows(pairwise_kernels),
+    "a kernel in parts": lambda: kernel_over_few_rows(RBF() + changed(RBF(), part=operator.sub), rows=60, fitted=X),
+    "a kernel as it is written": lambda: kernel_over_few_rows("precomputed"),
 }
 
 
@@ -224,6 +298,21 @@ HONEST = {
     "a column of pandas": lambda: changed(StandardScaler().fit(X), mean_=pd.Series([1.0, 2.0, 3.0])),
     "lengths of centres": lambda: Birch(n_clusters=None).fit(X),
     "sparse support vectors": lambda: SVC().fit(scipy.sparse.csr_matrix(X), Y),
+    "a kernel": lambda: SVC(kernel=pairwise_kernels).fit(X, Y),
+    "a kernel with its width": lambda: SVC(kernel=functools.partial(pairwise_kernels, metric="rbf", gamma=0.5)).fit(
+        X, Y
+    ),
+    "a kernel of processes": lambda: SVC(kernel=RBF() + WhiteKernel()).fit(X, Y),
+    "a kernel that is known": lambda: SVC(kernel="precomputed").fit(X @ X.T, Y),
+    "one class by a kernel": lambda: OneClassSVM(kernel=euclidean_distances).fit(X),
+    "a kernel of sparse rows": lambda: SVC(kernel=pairwise_kernels).fit(scipy.sparse.csr_matrix(X), Y),
+    "one by one": lambda: FunctionTransformer(np.vectorize(math.exp)),
+    "moments": lambda: changed(StandardScaler().fit(X), when=pd.date_range("2020", periods=3)),
+    "months": lambda: changed(StandardScaler().fit(X), when=pd.period_range("2020", periods=3, freq="M")),
+    "durations": lambda: changed(StandardScaler().fit(X), when=pd.timedelta_range("1D", periods=3)),
+    "ranges": lambda: changed(StandardScaler().fit(X), when=pd.interval_range(0, 3)),
+    "a masked array": lambda: changed(StandardScaler().fit(X), when=np.ma.masked_array([1.0, 2.0], mask=[0, 1])),
+    "what a search found": lambda: changed(StandardScaler().fit(X), found=OptimizeResult(x=X)),
     "doubled": lambda: FunctionTransformer(functools.partial(operator.mul, 2), inverse_func=np.log1p),
 }
 
@@ -308,10 +397,26 @@ def test_two_arrays_of_a_file_share_no_memory(tmp_path):
         def __reduce__(self):
             return np._core.numeric._frombuffer, (shared, np.dtype(self.kind), (8,), "C")
 
-    (tmp_path / "m.pkl").write_bytes(pickle.dumps([Of("i8"), Of("f8")], protocol=5))
-    whole, numbers = load(tmp_path / "m.pkl")
-    numbers[:] = 1.0
-    assert not whole.any()
+    class Filled(Of):
+        def __reduce__(self):
+            empty = (np.ndarray, (0,), b"b")
+            return np._core.multiarray._reconstruct, empty, (1, (1000,), np.dtype(self.kind), False, state)
+
+    class Arrow:
+        def __reduce__(self):
+            return pa.py_buffer, (shared,)
+
+    state, arrow = bytes(8000), Arrow()
+
+    class Through(Of):
+        def __reduce__(self):
+            return np._core.numeric._frombuffer, (arrow, np.dtype(self.kind), (8,), "C")
+
+    for kind in (Of, Filled, Through):
+        (tmp_path / "m.pkl").write_bytes(pickle.dumps([kind("i8"), kind("f8")], protocol=5))
+        whole, numbers = load(tmp_path / "m.pkl")
+        numbers[:] = 1.0
+        assert not whole.any()
 
 
 def npy(shape, content=b""):

@@ -21,10 +21,14 @@ from onnx import TensorProto, helper, numpy_helper
 import likewise
 from likewise.contracts.data import RowIds
 from likewise.errors import ModelError
+from likewise.models.onnx import describe
 from likewise.models.onnx.walk import throwing_dice
 from likewise.models.recorded import KEY, RecordedRunner
 from likewise.registry import describe_model, open_model
 
+ONE, ZERO = (numpy_helper.from_array(np.full(1, value, np.float32), "k") for value in (1, 0))
+BOTH = numpy_helper.from_array(np.ones(1, np.float32), "k")
+BOTH.float_data.append(0)
 X = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 Y = X[:, 0] * 2
 
@@ -239,3 +243,87 @@ def test_a_function_of_the_model_that_throws_dice_is_told():
     inputs, outputs = ([helper.make_tensor_value_info(name, TensorProto.FLOAT, ["N"])] for name in "xy")
     graph = helper.make_graph([helper.make_node("F", ["x"], ["y"], domain="own")], "g", inputs, outputs)
     assert throwing_dice(helper.make_model(graph, opset_imports=opsets, functions=[function])) is not None
+
+
+def times(nodes, *, opsets=(("", 17), ("own", 1)), functions=()):
+    """A graph that multiplies its rows with what the nodes call `k`."""
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 3]) for name in ("X", "Y")]
+    made = helper.make_graph([*nodes, helper.make_node("Mul", ["X", "k"], ["Y"])], "g", values[:1], values[1:])
+    imported = [helper.make_opsetid(*opset) for opset in opsets]
+    return helper.make_model(made, opset_imports=imported, functions=list(functions), ir_version=10)
+
+
+def constant(*values, of="k", **attributes):
+    """A constant with as many values as it is given."""
+    parts = [helper.make_attribute(name, value) for name, value in (*values, *attributes.items())]
+    node = helper.make_node("Constant", [], [of])
+    node.attribute.extend(parts)
+    return node
+
+
+def function(value, *, overload="", default=None, twice=False):
+    """A function of the graph's own that gives a number."""
+    own = helper.make_function("own", "F", [], ["k"], [constant(value=value)], [helper.make_opsetid("", 17)])
+    own.overload = overload
+    if default is not None:
+        own.attribute_proto.append(helper.make_attribute("w", default))
+        own.attribute.extend(["w"] * twice)
+    return own
+
+
+def sparse(values):
+    places = numpy_helper.from_array(np.zeros(1, np.int64), "places")
+    return helper.make_sparse_tensor(values, places, [1])
+
+
+def with_sparse_weight(values):
+    made = times([])
+    made.graph.sparse_initializer.append(sparse(values))
+    return made
+
+
+def in_two_places():
+    made = times([constant(value=ONE)])
+    stored = made.graph.initializer.add(name="W", dims=[1], data_type=1, data_location=1)
+    for place in ("a.bin", "b.bin"):
+        stored.external_data.add(key="location", value=place)
+    return made
+
+
+def in_a_branch(node):
+    inner = helper.make_graph([node], "inner", [], [helper.make_tensor_value_info("k", TensorProto.FLOAT, [1])])
+    return times([helper.make_node("If", ["c"], ["k"], then_branch=inner, else_branch=inner)])
+
+
+CALL = helper.make_node("F", [], ["k"], domain="own")
+TWO_READINGS = {
+    "an opset twice": lambda: times([constant(value=ONE)], opsets=[("", 17), ("", 12)]),
+    "an opset by another name": lambda: times([constant(value=ONE)], opsets=[("ai.onnx", 17), ("", 12)]),
+    "an opset of its own twice": lambda: times([constant(value=ONE)], opsets=[("", 17), ("own", 1), ("own", 2)]),
+    "a constant of two kinds": lambda: times([constant(value=ONE, value_float=0.0)]),
+    "a constant of two kinds, in turn": lambda: times([constant(value_floats=[0.0], value=ONE)]),
+    "a constant with a sparse one": lambda: times([constant(value=ONE, sparse_value=sparse(ZERO))]),
+    "a constant in a branch": lambda: in_a_branch(constant(value=ONE, value_float=0.0)),
+    "an attribute twice": lambda: times([constant(("value", ONE), ("value", ZERO))]),
+    "a function twice": lambda: times([CALL], functions=[function(ONE), function(ZERO)]),
+    "a function by its overload": lambda: times([CALL], functions=[function(ONE), function(ZERO, overload="z")]),
+    "a constant of a function": lambda: times([CALL], functions=[function(BOTH)]),
+    "a default of a function": lambda: times([CALL], functions=[function(ONE, default=BOTH)]),
+    "a default and none": lambda: times([CALL], functions=[function(ONE, default=ONE, twice=True)]),
+    "a sparse weight": lambda: with_sparse_weight(BOTH),
+    "a sparse constant": lambda: times([constant(sparse_value=sparse(BOTH))]),
+    "weights in two places": in_two_places,
+}
+
+
+@pytest.mark.parametrize("name", TWO_READINGS)
+def test_a_graph_of_which_two_runtimes_compute_two_things(name):
+    """ONNX Runtime took one, OpenVINO or onnx's own evaluator the other, and the check passed."""
+    with pytest.raises(ModelError, match="runtimes do not agree"):
+        describe.read(TWO_READINGS[name]())
+
+
+def test_a_graph_that_says_a_thing_twice_alike_is_read():
+    assert describe.read(times([constant(value=ONE)], opsets=[("", 17), ("ai.onnx", 17)]))
+    assert describe.read(times([CALL], functions=[function(ONE, default=ONE)]))
+    assert describe.read(with_sparse_weight(ONE))

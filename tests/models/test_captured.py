@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -128,3 +129,50 @@ def test_answers_that_are_labels_are_compared_with_labels(tmp_path, classes):
     assert [output.pair.reference for output in report.comparison.outputs] == ["label"]
     changed = estimator.predict(rows).tolist()[::-1]
     assert likewise.check(estimator, lines(log, captured(rows, changed, size=6)), log, **QUICK).outcome == "FAIL"
+
+
+def sums(x):
+    return {"y": x.sum(axis=1, keepdims=True) * np.ones((1, 3), np.float32)}
+
+
+ASKED = np.arange(8, dtype=np.float32).reshape(2, 4)
+SAID = sums(ASKED)["y"]
+
+
+def exchange(asked=None, said=None, kind="FP32", **more):
+    """A line of traffic, with the values of either tensor as they are written."""
+    request, response = tensor("x", "FP32", ASKED), tensor("y", kind, SAID)
+    request["data"] = ASKED.ravel().tolist() if asked is None else asked
+    response["data"] = SAID.ravel().tolist() if said is None else said
+    return {"request": {"inputs": [request]}, "response": {"outputs": [response]}, **more}
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        (exchange(asked=ASKED.reshape(4, 2).tolist()), r"lists are of shape \[4, 2\], and it says \[2, 4\]"),
+        (exchange(asked=[[0.0, 1.0, 2.0], [3.0, 4.0, 5.0, 6.0, 7.0]]), "of different lengths"),
+        (exchange(said=SAID.reshape(3, 2).tolist()), r"of shape \[2, 3\] has its values in lists of shape \[3, 2\]"),
+        (exchange(said=[["a"] * 2] * 3, kind="BYTES"), r"has its values in lists of shape \[3, 2\]"),
+        ({**exchange(), "response": '{"outputs": [], "outputs": []}'}, "twice"),
+        ({**exchange(), "request": '{"inputs": [], "inputs": []}'}, "twice"),
+        (exchange(status="fine"), "a status that is no number: 'fine'"),
+        (exchange(status=True), "a status that is no number: True"),
+        (exchange(status=[200]), "a status that is no number"),
+    ],
+)
+def test_traffic_that_says_two_things_is_refused(tmp_path, entry, told):
+    log = lines(tmp_path / "log.jsonl", [exchange(), entry])
+    report = likewise.check(sums, log, log, **QUICK)
+    assert report.outcome in ("INCONCLUSIVE", "FAIL")
+    assert re.search(told, " ".join([report.headline, *(incident.message for incident in report.comparison.incidents)]))
+
+
+@pytest.mark.parametrize("status", [200, "200", 201, "299", None])
+def test_answers_count_whose_status_says_so(tmp_path, status):
+    """A status as text, or another one of success, left the answer out: what was wrong in it passed."""
+    wrong = exchange(said=(SAID * 9).ravel().tolist(), status=status)
+    log = lines(tmp_path / "log.jsonl", [exchange(asked=ASKED.tolist(), said=SAID.tolist()), wrong])
+    assert likewise.check(sums, log, log, **QUICK).outcome == "FAIL"
+    log = lines(tmp_path / "log.jsonl", [exchange(), {**wrong, "status": "503"}])
+    assert likewise.check(sums, log, log, **QUICK).passed

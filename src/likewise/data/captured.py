@@ -49,9 +49,9 @@ def is_captured(path: str | Path) -> bool:
     try:
         with open(path, encoding="utf-8") as file:
             entry = json.loads(file.readline(HEAD))
+        return isinstance(entry, dict) and (_body(_opened(entry), ASKED) is not None or _event(entry) is not None)
     except (OSError, ValueError, RecursionError):
         return False
-    return isinstance(entry, dict) and (_body(entry, ASKED) is not None or _event(entry) is not None)
 
 
 def exchanges(path: str | Path) -> tuple[tuple[Exchange, ...], int]:
@@ -83,9 +83,8 @@ def _read(path: str, _changed: int, _size: int) -> tuple[tuple[Exchange, ...], i
         if request is None:
             raise DataError(f"{path}, line {line}: there is no request in it", remedy=f"One of: {', '.join(ASKED)}")
         asked[line] = line, request, _time(entry)
-        status = next((entry[name] for name in STATUS if name in entry), 200)
-        response = next((_decoded(entry[name]) for name in ANSWERED if name in entry), None)
-        if response is not None and status == 200:
+        response = next((entry[name] for name in ANSWERED if name in entry), None)
+        if response is not None and _succeeded(path, line, entry):
             answered[line] = response
     found = tuple(Exchange(*asked[name][:2], answered[name], asked[name][2]) for name in asked if name in answered)
     return found, len(asked) - len(found)
@@ -97,7 +96,7 @@ def _lines(path: str) -> Iterator[tuple[int, dict[str, Any]]]:
             if not text.strip():
                 continue
             try:
-                entry = json.loads(text, object_pairs_hook=named_once)
+                entry = _opened(json.loads(text, object_pairs_hook=named_once))
             except (ValueError, RecursionError) as error:
                 raise DataError(f"{path}, line {number} is not JSON: {error}", remedy="Write it again") from error
             if not isinstance(entry, dict):
@@ -119,20 +118,32 @@ def _event(entry: Mapping[str, Any]) -> tuple[str, bool, Any] | None:
     kind = entry.get("type")
     if not isinstance(kind, str) or "id" not in entry or not kind.endswith((".request", ".response")):
         return None
-    return str(entry["id"]), kind.endswith(".request"), _decoded(entry.get("data"))
+    return str(entry["id"]), kind.endswith(".request"), entry.get("data")
 
 
 def _body(entry: Mapping[str, Any], names: tuple[str, ...]) -> Mapping[str, Any] | None:
-    found = next((_decoded(entry[name]) for name in names if name in entry), None)
+    found = next((entry[name] for name in names if name in entry), None)
     return found if isinstance(found, dict) and any(name in found for name in BODIES) else None
 
 
-def _decoded(body: Any) -> Any:
-    """A body that was logged as text is the document in it."""
-    try:
-        return json.loads(body, object_pairs_hook=named_once) if isinstance(body, str) else body
-    except ValueError:
-        return None
+def _opened(entry: Any) -> Any:
+    """A line in which a body that was logged as text is the document in it, or nothing where that is none."""
+    for name in (*ASKED, *ANSWERED, "data") if isinstance(entry, dict) else ():
+        if isinstance(entry.get(name), str):
+            try:
+                entry[name] = json.loads(entry[name], object_pairs_hook=named_once)
+            except json.JSONDecodeError:
+                entry[name] = None
+    return entry
+
+
+def _succeeded(path: str, line: int, entry: Mapping[str, Any]) -> bool:
+    """Does a line say that its request was answered? A status may have been logged as text."""
+    status = next((entry[name] for name in STATUS if name in entry), None)
+    told = str(status) if type(status) in (int, str) else ""
+    if status is not None and not (told.isascii() and told.isdecimal()):
+        raise DataError(f"{path}, line {line} has a status that is no number: {status!r:.60}", remedy="Such as 200")
+    return status is None or 200 <= int(told[:9]) < 300
 
 
 def _time(entry: Mapping[str, Any]) -> str | None:
@@ -180,17 +191,25 @@ def _tensor(entry: Mapping[str, Any]) -> Any:
 
     named = DTYPES[entry["datatype"]]
     dtype = np.dtype(object if named == "string" else named)
-    given = [float("nan") if value is None and dtype.kind == "f" else value for value in _flat(entry["data"])]
+    shape = [int(size) for size in entry["shape"]]
+    given = [float("nan") if value is None and dtype.kind == "f" else value for value in _flat(entry["data"], shape)]
     values = np.array(given, dtype)
     # Of 1.9 numpy makes the whole number 1, and of any text a truth.
     if dtype.kind in "biu" and values.tolist() != given:
         raise ValueError(f"{entry['name']!r} holds what {entry['datatype']} does not")
-    array = values.reshape([int(size) for size in entry["shape"]])
+    array = values.reshape(shape)
     # A column of a table, as servers of tables are sent it.
     return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
 
 
-def _flat(data: list[Any]) -> list[Any]:
+def _flat(data: list[Any], shape: list[int]) -> list[Any]:
+    """The values of a tensor, which stand in one list, or in lists that are what its shape says."""
+    nested = [len(data)]
     while data and all(isinstance(entry, list) for entry in data):
+        if any(len(entry) != len(data[0]) for entry in data):
+            raise ValueError("its lists are of different lengths")
+        nested.append(len(data[0]))
         data = [value for entry in data for value in entry]
+    if len(nested) > 1 and nested != shape:
+        raise ValueError(f"its lists are of shape {nested}, and it says {shape}")
     return data

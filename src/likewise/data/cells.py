@@ -390,6 +390,9 @@ def _numbers_in_objects(array: Array, dtype: str, *, column: str, side: str) -> 
     text = next((value for value in array.flat if isinstance(value, str | bytes)), None)
     if text is not None:
         raise _uncastable(column, side, dtype, f"it holds text, such as {text!r}")
+    wide = next((value for value in array.flat if isinstance(value, complex | np.complexfloating)), None)
+    if wide is not None:  # of which a float is the real part only
+        raise _uncastable(column, side, dtype, f"it holds complex numbers, such as {wide}")
     try:
         values = [np.nan if value is None else float(value) for value in array.flat]
     except (TypeError, ValueError) as error:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -274,7 +275,7 @@ def _collect(case: Case, at_hand: list[Head] | None, most: tuple[int, int], unti
             elif fails or agreeing < OTHERS:
                 case.others.append(chunk)
             failing, agreeing = failing + fails, agreeing + (not fails)
-            held += sum(array.nbytes for array in (*chunk.batch.inputs.values(), *chunk.candidate.values()))
+            held += sum(map(_bytes, (*chunk.batch.inputs.values(), *chunk.candidate.values())))
             if parts and (failing > OTHERS or held > case.held or case.clock.now() > until):
                 break
             continue
@@ -302,6 +303,11 @@ def _collect(case: Case, at_hand: list[Head] | None, most: tuple[int, int], unti
     complete = complete and case.plan.source.rows in (None, len(batch))
     known = tuple(pair for pair in pairs if isinstance(pair, Pair))
     return Sample(batch, reference, candidate, known, ~rows_agreeing(pairs, len(batch)), complete)
+
+
+def _bytes(value: Any) -> int:
+    """What an array takes, or a sequence of them; a value may be missing."""
+    return sum(map(_bytes, value)) if isinstance(value, list | tuple) else int(getattr(value, "nbytes", 0))
 
 
 def _rows_by_number(

@@ -160,7 +160,10 @@ def investigate(
         report = gate.report(ran.comparison, ran.facts)
         if opened is None or report.passed or not settings.explain or judging.nothing_to_explain(report):
             return report, None
-        return gate.explain(report, *opened, ran)
+        try:
+            return gate.explain(report, *opened, ran)
+        except Exception as error:  # noqa: BLE001 - what breaks an explanation changes no verdict
+            return cut_short(report, EXPLAINING, f"the explanation broke, {one_line(error)}"), None
 
 
 def ask_again(
@@ -206,10 +209,7 @@ def _isolated(settings: Settings, progress: Follower | None, kept: Kept | None) 
 
 
 def without_worker(
-    settings: Settings,
-    error: LikewiseError,
-    job: Mapping[str, Any],
-    supervised: Callable[..., Any] = supervise,
+    settings: Settings, error: LikewiseError, job: Mapping[str, Any], supervised: Callable[..., Any] = supervise
 ) -> Report:
     """The report of a gate whose worker died: inconclusive, or the verdict it had reached before it went further."""
     if not isinstance(error, CrashError) or error.judged is None:

@@ -100,19 +100,33 @@ def _value(path: str, kind: str) -> tuple[str, Any]:
     try:
         if kind == "optional_type":
             optional = onnx.OptionalProto.FromString(content)
+            _require_own_values(optional, path)
             return optional.name, _plain(numpy_helper.to_optional(optional), path)
         proto = onnx.TensorProto.FromString(content) if kind != "sequence_type" else None
         # Without a model beside it, a sequence parses as a tensor too: its values land in the field `segment`.
         if proto is None or proto.HasField("segment"):
             sequence = onnx.SequenceProto.FromString(content)
+            _require_own_values(sequence, path)
             return sequence.name, _plain(numpy_helper.to_list(sequence), path)
-        if proto.data_location == onnx.TensorProto.EXTERNAL:
-            raise DataError(f"{path} keeps its values in another file", remedy="Store the values in the file itself")
+        _require_own_values(proto, path)
         return proto.name, _plain(numpy_helper.to_array(proto), path)
     except (DecodeError, ValueError, TypeError, KeyError) as error:
         raise DataError(
             f"{path} holds no tensor: {one_line(error).rstrip('.')}", remedy="Write the file again"
         ) from error
+
+
+def _require_own_values(proto: Any, path: str) -> None:
+    """Every tensor in here holds its values itself, and once: onnx would look for a file where the command runs."""
+    given = [field.name for field, _ in proto.ListFields() if field.name.endswith("_data")]
+    if "external_data" in given or getattr(proto, "data_location", False):
+        raise DataError(f"{path} keeps its values in another file", remedy="Store the values in the file itself")
+    if len(given) > 1:
+        raise DataError(f"{path} holds values twice ({' and '.join(given)})", remedy="Write the file again")
+    for _, value in proto.ListFields():
+        parts = [value] if hasattr(value, "ListFields") else value if hasattr(value, "add") else ()
+        for part in parts:
+            _require_own_values(part, path)
 
 
 def _plain(value: Any, path: str) -> Any:

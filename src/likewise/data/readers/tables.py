@@ -245,7 +245,10 @@ def _partitions(location: str, paths: Sequence[str], schema: pa.Schema) -> list[
     found = []
     for path in paths:
         steps = os.path.relpath(os.path.dirname(path), top).split(os.sep) if os.path.isdir(top) else []
-        found.append(dict(step.split("=", 1) for step in steps if "=" in step))
+        named = [step.split("=", 1) for step in steps if "=" in step]
+        found.append(dict(named))
+        if len(found[-1]) != len(named):
+            raise DataError(f"the folders of {path} name a column twice", remedy="Keep one folder for each column")
     if any(said.keys() != found[0].keys() for said in found):
         raise DataError(f"the folders of {location} do not all name the same columns", remedy="Choose some by a glob")
     if twice := next((name for name in found[0] if name in schema.names), None):

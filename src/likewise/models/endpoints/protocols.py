@@ -240,15 +240,20 @@ class OpenInference:
             raise EndpointError(f"output {name!r} is of type {tensor['datatype']!r}, which the protocol does not have")
         if size:
             values = _of_texts(raw) if dtype == "string" else np.frombuffer(raw, dtype).copy()
+            nested = values.shape
         elif dtype == "string":
-            values = np.array([str(value) for value in _flattened(list(tensor["data"]), name)[0]], dtype=object)
+            flat, nested = _flattened(list(tensor["data"]), name)
+            values = np.array([str(value) for value in flat], dtype=object)
         else:
-            given = column(list(tensor["data"]), name, tally).ravel()
+            answered = column(list(tensor["data"]), name, tally)
+            given, nested = answered.ravel(), answered.shape
             values = given.astype(dtype) if given.dtype.kind in "biuf" else given
             if values is given or (values.dtype.kind in "biu" and not np.array_equal(values, given)):
                 raise EndpointError(f"output {name!r} holds what {tensor['datatype']} does not")
         if values.size != int(np.prod(shape, dtype=np.int64)):
             raise EndpointError(f"output {name!r} of shape {shape} has {values.size:,} values")
+        if len(nested) > 1 and list(nested) != shape:
+            raise EndpointError(f"output {name!r} of shape {shape} has its values in lists of shape {list(nested)}")
         return values.reshape(shape)
 
 

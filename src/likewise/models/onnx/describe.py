@@ -24,7 +24,14 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import InputSpec, Kind, Label, OutputSpec, Shape
 from likewise.errors import ModelError, one_line, require_file
 from likewise.models.arrays import kind_of
-from likewise.models.onnx.walk import all_nodes, name_of_one_format, require_one_meaning, subgraphs, upstream
+from likewise.models.onnx.walk import (
+    all_nodes,
+    every_tensor,
+    name_of_one_format,
+    require_one_meaning,
+    subgraphs,
+    upstream,
+)
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto
@@ -115,25 +122,6 @@ def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
         yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))
         for inner in subgraphs(node):
             yield from _tensors(inner)
-
-
-def _every_tensor(proto: ModelProto) -> Iterator[TensorProto]:
-    """All that may name a file, in whatever part of a model: functions of its own and training among them."""
-    graphs = [proto.graph, *(graph for info in proto.training_info for graph in (info.initialization, info.algorithm))]
-    attributes = [attribute for function in proto.functions for attribute in function.attribute_proto]
-    nodes = [node for function in proto.functions for node in function.node]
-    while graphs or attributes or nodes:
-        sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
-        yield from (tensor for graph in graphs for tensor in graph.initializer)
-        nodes += [node for graph in graphs for node in graph.node]
-        attributes += [attribute for node in nodes for attribute in node.attribute]
-        for attribute in attributes:
-            yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
-            sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
-        yield from (part for tensor in sparse for part in (tensor.values, tensor.indices))
-        graphs = [attribute.g for attribute in attributes if attribute.HasField("g")]
-        graphs += [graph for attribute in attributes for graph in attribute.graphs]
-        attributes, nodes = [], []
 
 
 def file_bytes(path: Path) -> int:
@@ -300,7 +288,7 @@ def _locations(tensors: Iterable[TensorProto]) -> Iterator[tuple[TensorProto, An
 def _refuse_escaping_data(proto: ModelProto, path: Path) -> None:
     """External weights may not lie outside the model's folder."""
     folder = path.resolve().parent
-    for tensor, entry in _locations(_every_tensor(proto)):
+    for tensor, entry in _locations(every_tensor(proto)):
         place = (folder / entry.value).resolve()
         kept = f"{path} keeps tensor {tensor.name!r} in {entry.value!r}"
         if Path(entry.value).is_absolute() or not place.is_relative_to(folder):

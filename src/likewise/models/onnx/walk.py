@@ -10,12 +10,12 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from likewise.errors import ModelError
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 STANDARD = ("", "ai.onnx", "ai.onnx.ml")
 """Whose operators every runtime knows."""
@@ -143,27 +143,85 @@ def require_one_meaning(proto: ModelProto, name: str) -> None:
             f"{name} gives the weight {weight!r} two values, and runtimes do not agree on which one counts",
             remedy="Export it again",
         )
+    if (what := _other_meaning(proto)) is not None:
+        raise ModelError(
+            f"{name} gives {what}, and runtimes do not agree on which one counts", remedy="Export it again"
+        )
 
 
 def _told_twice(proto: ModelProto) -> str | None:
-    """A weight that is there twice, under one name or in two fields of one tensor."""
-    nodes = [node for function in proto.functions for node in function.node]
-    graphs = [proto.graph]
-    while graphs or nodes:
-        for graph in graphs:
-            known = [tensor.name for tensor in graph.initializer]
-            known += [tensor.values.name for tensor in graph.sparse_initializer]
-            if len(set(known)) != len(known):
-                return str(next(name for name in known if known.count(name) > 1))
-        nodes += [node for graph in graphs for node in graph.node]
-        tensors = [tensor for graph in graphs for tensor in graph.initializer]
-        tensors += [part.t for node in nodes for part in node.attribute if part.HasField("t")]
-        for tensor in tensors:
-            told = [*(len(getattr(tensor, field)) > 0 for field in VALUES), tensor.HasField("raw_data")]
-            if sum(told) + (tensor.data_location == tensor.EXTERNAL) > 1:
-                return str(tensor.name)
-        graphs, nodes = [inner for node in nodes for inner in subgraphs(node)], []
+    """A weight that is there twice: under one name, in two fields of one tensor, or in two places of its file."""
+    for part in _parts(proto):
+        if part.DESCRIPTOR.name == "GraphProto":
+            known = [tensor.name for tensor in part.initializer]
+            known += [tensor.values.name for tensor in part.sparse_initializer]
+            if (name := _repeated(known)) is not None:
+                return name
+        elif part.DESCRIPTOR.name == "TensorProto":
+            told = [*(len(getattr(part, field)) > 0 for field in VALUES), part.HasField("raw_data")]
+            outside = part.data_location == part.EXTERNAL
+            if sum(told) + outside > 1 or _repeated(entry.key for entry in part.external_data) is not None:
+                return str(part.name)
     return None
+
+
+def _other_meaning(proto: ModelProto) -> str | None:
+    """Something beside the weights that is there twice, and what it is."""
+    for imported in (proto.opset_import, *(function.opset_import for function in proto.functions)):
+        versions = {
+            (STANDARD[0] if entry.domain in STANDARD[:2] else entry.domain, entry.version) for entry in imported
+        }
+        if (domain := _repeated(domain for domain, _ in versions)) is not None:
+            return f"two versions of the operators of {domain or STANDARD[1]!r}"
+    if (own := _repeated(f"{function.domain}.{function.name}" for function in proto.functions)) is not None:
+        return f"the function {own!r} twice"
+    for function in proto.functions:
+        given = (*function.attribute, *(attribute.name for attribute in function.attribute_proto))
+        if (name := _repeated(given)) is not None:
+            return f"the attribute {name!r} of the function {function.name!r} twice"
+    for node in (part for part in _parts(proto) if part.DESCRIPTOR.name == "NodeProto"):
+        names = [attribute.name for attribute in node.attribute]
+        if (name := _repeated(names)) is not None:
+            return f"the attribute {name!r} of a {node.op_type} twice"
+        values = sum(name.startswith(("value", "sparse_value")) for name in names)
+        if node.op_type == "Constant" and node.domain in STANDARD and values > 1:
+            return f"the constant {next(iter(node.output), '')!r} two values"
+    return None
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
+
+
+def _parts(proto: ModelProto) -> Iterator[Any]:
+    """Every graph, node and tensor, in whatever part of a model: functions of its own and training among them."""
+    graphs = [proto.graph, *(graph for info in proto.training_info for graph in (info.initialization, info.algorithm))]
+    attributes = [attribute for function in proto.functions for attribute in function.attribute_proto]
+    nodes = [node for function in proto.functions for node in function.node]
+    while graphs or attributes or nodes:
+        yield from graphs
+        sparse = [tensor for graph in graphs for tensor in graph.sparse_initializer]
+        yield from (tensor for graph in graphs for tensor in graph.initializer)
+        nodes += [node for graph in graphs for node in graph.node]
+        yield from nodes
+        attributes += [attribute for node in nodes for attribute in node.attribute]
+        for attribute in attributes:
+            yield from (*([attribute.t] if attribute.HasField("t") else []), *attribute.tensors)
+            sparse += [attribute.sparse_tensor, *attribute.sparse_tensors]
+        yield from (part for tensor in sparse for part in (tensor.values, tensor.indices))
+        graphs = [attribute.g for attribute in attributes if attribute.HasField("g")]
+        graphs += [graph for attribute in attributes for graph in attribute.graphs]
+        attributes, nodes = [], []
+
+
+def every_tensor(proto: ModelProto) -> Iterator[TensorProto]:
+    """All that may hold values or name a file."""
+    return (part for part in _parts(proto) if part.DESCRIPTOR.name == "TensorProto")
 
 
 def _made_from_itself(graph: GraphProto) -> str | None:

@@ -16,11 +16,12 @@ import pickle
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from types import MemberDescriptorType, ModuleType
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar
 
 from likewise.errors import ModelError, UntrustedModelError, one_line
 from likewise.models.pickles import given, rights
+from likewise.models.pickles.gate import Gate, Inert
 from likewise.models.pickles.graph import refuse_what_no_model_holds
 from likewise.models.pickles.rights import Right
 from likewise.models.pickles.streams import ArrayOnDisk, decompressed
@@ -139,81 +140,6 @@ else:
     _Unpickler = pickle._Unpickler  # the one in C cannot be asked about calls
 
 
-class Inert:
-    """Stands in for what was refused: takes any call and any state, does nothing."""
-
-    def __init__(self, *_: object, **__: object) -> None: ...
-
-    def __new__(cls, *_: object, **__: object) -> Inert:
-        return super().__new__(cls)
-
-
-class Gate:
-    """What one file may do, and what it was refused; shared by the pickles nested in it."""
-
-    def __init__(self, trusted: Sequence[str]) -> None:
-        self.open = "*" in trusted
-        self.refused: dict[str, str] = {}
-        self.sklearn_versions: set[str] = set()
-        self._trusted = tuple(trusted)
-        self._granted: dict[int, tuple[object, Right]] = {}
-        self._own: dict[int, object] = {}
-        self._filled: dict[int, object] = {}
-        self.held: dict[int, object] = {}
-        """What code was given as data, and must stay it."""
-
-        self.own(Inert)
-        self.grant(ArrayOnDisk, Right.MAKE)
-
-    def trusts(self, reference: str | None) -> bool:
-        return reference is not None and rights.trusts(self._trusted, reference)
-
-    def grant(self, found: Any, right: Right) -> Any:
-        self._granted[id(found)] = (found, right)  # keeps it alive, so that its id stays its own
-        return found
-
-    def has(self, found: object, right: Right) -> bool:
-        return self._granted.get(id(found), (None, 0))[1] >= right
-
-    def own(self, found: Any) -> Any:
-        """Something of ours that stands in for what a file names: it looks at what it is given itself."""
-        self._own[id(found)] = found
-        return self.grant(found, Right.CALL)
-
-    def is_own(self, found: object) -> bool:
-        return id(found) in self._own
-
-    def was_filled(self, target: object) -> bool:
-        """Was this given a state before? No file that pickle wrote does so: who holds it may have looked at it."""
-        before = id(target) in self._filled or id(target) in self.held
-        self._filled[id(target)] = target
-        return before
-
-    def refuse(self, reference: str, action: str = "") -> type[Inert]:
-        self.refused[f"{action} {reference}" if action else reference] = reference
-        return Inert
-
-    def find(self, module: str, name: str) -> Any:
-        """The object of that name with the rights it has, or a stand-in."""
-        reference = f"{module}.{name}"
-        trusted = self.open or self.trusts(reference)
-        if not trusted and not rights.importable(module, name):
-            return self.refuse(reference)
-        try:
-            found = rights.resolve(module, name)
-        except (ImportError, AttributeError) as error:
-            raise _missing(module, name, error) from error
-        own = rights.identity(found)
-        # A trusted module may import anything: what it lends must be its own, or trusted as well.
-        borrowed = isinstance(found, ModuleType) or (
-            own is not None and own.partition(".")[0] != module.partition(".")[0]
-        )
-        if self.open or (trusted and (not borrowed or self.trusts(own))):
-            return self.grant(found, Right.CALL)
-        right = rights.right_to(reference, found)
-        return self.refuse(own or reference) if right is None else self.grant(found, right)
-
-
 class Reader(_Unpickler):  # type: ignore[misc]
     """Reads a pickle, or joblib's mixture of pickle and raw arrays, under a gate."""
 
@@ -254,9 +180,12 @@ class Reader(_Unpickler):  # type: ignore[misc]
             return gate.refuse(_describe(function), "calling")()
         own = gate.is_own(function) or gate.trusts(rights.identity(function))
         allowed = gate.has(function, Right.CALL) and (own or given.calling_allowed(function, arguments, gate.held))
+        allowed = allowed and (own or given.of_its_family(function, arguments, gate.may_make))
         if not allowed and not gate.open:
             return gate.refuse(_describe(function), "calling")()
-        made = function(*(_alone(arguments) if rights.identity(function) in SHARING else arguments))
+        if rights.identity(function) in SHARING:
+            arguments = (*map(gate.alone, arguments[:1]), *arguments[1:])
+        made = function(*arguments)
         if type(made).__module__ == "pyarrow.lib" and hasattr(type(made), "validate"):
             made.validate(full=True)  # offsets and lengths are believed by whoever reads it next
         return made
@@ -267,8 +196,9 @@ class Reader(_Unpickler):  # type: ignore[misc]
             return cls
         if isinstance(cls, type) and cls.__bases__ == (tuple,) and gate.has(cls, Right.MAKE) and not options:
             return tuple.__new__(cls, arguments)  # a named tuple, which keeps what it is given
-        data = gate.trusts(rights.identity(cls)) or given.inert(arguments, options, held=gate.held)
-        allowed = isinstance(cls, type) and gate.has(cls, Right.MAKE) and data
+        named = rights.identity(cls)
+        data = given.inert(arguments, options, held=gate.held) and given.arguments_allowed(named, arguments)
+        allowed = isinstance(cls, type) and gate.has(cls, Right.MAKE) and (data or gate.trusts(named))
         if not allowed and not gate.open:
             return gate.refuse(_describe(cls), "making")()
         return cls.__new__(cls, *arguments, **options)
@@ -281,7 +211,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
             if not (isinstance(made, type) and self._gate.has(made, Right.MAKE)):
                 return self._gate.refuse(_describe(made), "making")()
         keeps = base in (dict, list) and type(state) is base
-        if not (keeps or given.inert(state, plain=True)) or base.__module__ != "builtins":
+        data = given.inert(state, plain=True) and given.arguments_allowed(rights.identity(base), (state,))
+        if not (keeps or data) or base.__module__ != "builtins":
             return self._gate.refuse(_describe(cls), "making")()
         made = base.__new__(cls, state)
         base.__init__(made, state)
@@ -332,6 +263,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
             return
         if isinstance(state, dict) and isinstance(version := dict.get(state, "_sklearn_version"), str):
             gate.sklearn_versions.add(version)
+        if given.is_array(target) and type(state) is tuple:
+            state = tuple(gate.alone(part) if isinstance(part, bytes | bytearray) else part for part in state)
         _set_state(target, state)
         if isinstance(target, ArrayOnDisk):
             self.stack[-1] = target.read(self._stream, lambda: Reader(self._stream, gate).load())
@@ -425,16 +358,6 @@ class Reader(_Unpickler):  # type: ignore[misc]
     )
 
 
-def _alone(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same with memory of its own first: what was looked at in one array could be changed through another."""
-    import numpy as np
-
-    shared = arguments[:1]
-    if shared and isinstance(shared[0], bytearray | np.ndarray):
-        return shared[0].copy(), *arguments[1:]
-    return arguments
-
-
 def _set_state(target: Any, state: Any) -> None:
     """What pickle does, with the setter looked up on the class: the object's own could be any callable of the file."""
     setter = getattr(type(target), "__setstate__", None)
@@ -467,22 +390,3 @@ def _modern_name(module: str, name: str, *, python2: bool) -> tuple[str, str]:
 
 def _describe(found: Any) -> str:
     return rights.identity(found) or rights.identity(type(found)) or type(found).__name__
-
-
-def _missing(module: str, name: str, error: ImportError | AttributeError) -> ModelError:
-    """The file may use it, but it is not here."""
-    if module == "__main__":
-        return ModelError(
-            f"it needs {name}, which was defined in a script or notebook and is not in the file",
-            remedy="Move it into a module that can be imported, and save the model again from there",
-        )
-    package = module.partition(".")[0]
-    if package in sys.modules:
-        return ModelError(
-            f"it needs {module}.{name}, which the installed {package} does not have ({one_line(error)})",
-            remedy=f"Install the version of {package} the model was saved with",
-        )
-    return ModelError(
-        f"it needs the module {module}, which cannot be imported ({one_line(error)})",
-        remedy=f"Install {package}, or put the folder that holds it on PYTHONPATH",
-    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -24,6 +25,9 @@ MAKING_ROWS = (
 )
 """Whose functions and callable objects give an array for an array."""
 
+OBJECTS = ("numpy.vectorize", "scipy.interpolate", "sklearn.gaussian_process.kernels")
+"""Which of these are objects with a call of their own."""
+
 OPERATORS = ("builtins.abs", "builtins.round", "_operator", "operator")
 
 REDUCING = (
@@ -38,6 +42,9 @@ COMPUTING = "add dot isclose searchsorted"
 BELIEVED = ("X_norm_squared", "Y_norm_squared")
 """What compiled code takes for as long as the points that it belongs to."""
 
+PAIRS = re.compile(r"sklearn\.metrics\.pairwise\.(?!paired_)\w+_(kernels?|distances|similarity)")
+"""Functions that answer for every row and every point."""
+
 METHODS = (
     "fit fit_predict fit_transform get_params predict predict_proba predict_log_proba decision_function score "
     "transform inverse_transform __array__ __array_function__ __array_ufunc__ __sklearn_tags__"
@@ -51,6 +58,10 @@ def fault_of(value: Any, trusted: tuple[str, ...]) -> str | None:
         return next(_of_options(value), None)
     if isinstance(value, functools.partial):
         return _of_partial(value, trusted)
+    if rights.identity(type(value)) == "numpy.vectorize":
+        called = _unfolded(vars(value).get("pyfunc"))[0]
+        plain = rights.is_function(called) or _is_trusted(called, trusted)
+        return None if plain else f".pyfunc is a {type(called).__name__}, and no function"
     if rights.identity(type(value)) == TRANSFORMER:
         own = vars(value)
         for name, options in (("func", "kw_args"), ("inverse_func", "inv_kw_args")):
@@ -147,7 +158,8 @@ def _no_rows(function: Any, options: Mapping[str, Any], trusted: tuple[str, ...]
     named = rights.identity(function) or rights.identity(type(function)) or ""
     if function in (max, min):
         return f"is a choice among fixed values ({named})"
-    if not any(named == known or named.startswith(f"{known}.") for known in (*MAKING_ROWS, *OPERATORS)):
+    known = (*MAKING_ROWS, *OPERATORS) if rights.is_function(function) else OBJECTS
+    if not any(named == entry or named.startswith(f"{entry}.") for entry in known):
         return f"makes no rows of rows ({named[:60] or type(function).__name__})"
     if rights.top(named) == "numpy" and getattr(function, "__name__", "") in REDUCING.split():
         axis = keywords.get("axis", arguments[1] if len(arguments) > 1 else None)
@@ -155,6 +167,18 @@ def _no_rows(function: Any, options: Mapping[str, Any], trusted: tuple[str, ...]
         if keywords.get("keepdims") is not True and not all(type(part) is int and part > 0 for part in along):
             return f"makes one value of many ({named})"
     return None
+
+
+def compares_pairs(kernel: Any) -> bool:
+    """Does a kernel answer for each row and each point it is given? libsvm does not look how wide its answers are."""
+    if isinstance(kernel, functools.partial):
+        return not kernel.args and compares_pairs(kernel.func)
+    named = rights.identity(kernel) or rights.identity(type(kernel)) or ""
+    if rights.right_to(named, kernel if rights.is_function(kernel) else type(kernel)) is None:
+        return True  # code of the user's, who trusts it
+    if named.startswith("sklearn.gaussian_process.kernels."):
+        return all(compares_pairs(part) for part in vars(kernel).values() if callable(part))
+    return PAIRS.fullmatch(named) is not None
 
 
 def _names_columns(item: Any) -> bool:

@@ -9,13 +9,20 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from math import prod
 from types import BuiltinFunctionType, FunctionType, MethodDescriptorType, MethodType, ModuleType
 from typing import Any
 
-from likewise.models.pickles.rights import HEAP_TYPE, identity, is_distribution, is_state_of_distribution, top
+from likewise.models.pickles.rights import (
+    HEAP_TYPE,
+    identity,
+    is_distribution,
+    is_state_of_distribution,
+    rebuilt_by,
+    top,
+)
 
 DATA = frozenset(
     (type(None), bool, int, float, complex, str, bytes, bytearray, range, type(...), type(NotImplemented), re.Pattern)
@@ -43,6 +50,9 @@ LOOKING = (
 
 STORING = frozenset(("functools.partial", "sklearn.utils._bunch.Bunch"))
 """Classes that take a state by keeping it, and look at nothing in it."""
+
+DESCRIBING = ("__doc__", "__name__")
+"""Names of the language that objects of libraries keep texts in: `numpy.vectorize`, and scipy's distributions."""
 
 ZONE = re.compile(r"^dateutil/")
 ZONE_OF_COLUMN = re.compile(r"\[.*[,=] *dateutil/", re.DOTALL)
@@ -110,8 +120,6 @@ def calling_allowed(function: Any, arguments: tuple[Any, ...], held: dict[int, A
         made_from, rest = arguments[:1], arguments[1:]
         containers = all(type(part) in (*MAPPINGS, *SEQUENCES) for part in made_from)
         return containers and inert(*(key for part in made_from for key in _keys(function, part)), *rest, held=held)
-    if name in ("builtins.bytes", "builtins.bytearray") and any(isinstance(part, int) for part in arguments):
-        return False  # as many bytes as it says
     plain = name is not None and top(name) in PLAIN_ONLY and name != "collections.defaultdict"
     scalar = isinstance(function, type) and _is_scalar(function)
     return inert(*arguments, plain=plain or scalar, held=held) and arguments_allowed(name, arguments)
@@ -132,8 +140,30 @@ def _keys(function: Any, given: Any) -> Iterable[Any]:
     return given if issubclass(function, set | frozenset) else ()
 
 
+def of_its_family(function: Any, arguments: tuple[Any, ...], may_make: Callable[[type], bool]) -> bool:
+    """Is the class that a function is to rebuild one of those it was made for, and one that the file may make?"""
+    import numpy as np
+
+    family = rebuilt_by(function)
+    if family is None:
+        return True
+    kind = arguments[0] if arguments else None
+    if not isinstance(kind, type):
+        return False
+    if isinstance(family, str):
+        return kind.__module__ == family
+    if not issubclass(family, np.ndarray):
+        return issubclass(kind, family) and may_make(kind)
+    # Arrays are made empty, of bytes, and filled by their state.
+    *base, shape, _ = arguments[1:] if len(arguments) > 2 else (None, None)
+    plain = all(isinstance(part, type) and issubclass(part, np.ndarray) for part in base)
+    return issubclass(kind, family) and plain and shape == (0,) and arguments[-1] in (b"b", "b")
+
+
 def arguments_allowed(name: str | None, arguments: tuple[Any, ...]) -> bool:
-    """For the few functions that call, import or decode what they are given."""
+    """For the few functions that call, import or decode what they are given, or believe numbers in it."""
+    if name in ("builtins.bytes", "builtins.bytearray") and any(isinstance(part, int) for part in arguments):
+        return False  # as many bytes as it says
     if name == "_codecs.encode":  # how bytes are written up to protocol 2; other codecs are imported by name
         return len(arguments) == 2 and isinstance(arguments[0], str) and arguments[1] in ("latin1", "latin-1")
     if name is not None and name.startswith("numpy.random._pickle."):
@@ -242,10 +272,21 @@ def _vectorized(value: Any) -> bool:
 
 
 def _entry_allowed(key: Any, value: Any) -> bool:
-    if not isinstance(key, str):
-        return True
-    # Hooks of the language are the class's business; text, such as __doc__, hooks nothing.
-    return not (key.startswith("__") and key.endswith("__")) or value is None or isinstance(value, str)
+    return (
+        not isinstance(key, str) or not names_hook(key) or (key in DESCRIBING and (value is None or type(value) is str))
+    )
+
+
+def names_hook(name: str) -> bool:
+    """Does the name belong to the language? What is called so is the class's business, not that of a state."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def is_array(target: Any) -> bool:
+    """Is this one of numpy's arrays?"""
+    import numpy as np
+
+    return isinstance(target, np.ndarray)
 
 
 def is_dtype(target: Any) -> bool:

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 from likewise.errors import UntrustedModelError, one_line
 from likewise.models.pickles import calls, rights, structures
-from likewise.models.pickles.given import DATA, ZONE_OF_COLUMN
-from likewise.models.pickles.rights import Right
+from likewise.models.pickles.given import DATA, DESCRIBING, ZONE_OF_COLUMN, names_hook
+from likewise.models.pickles.rights import Right, is_function
 
 ANSWERS = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
 """The methods that scikit-learn may be told to call on a part of a model."""
@@ -37,15 +37,6 @@ HOLDERS = frozenset(("_catboost._CatBoost", "ctypes.c_void_p"))
 
 TABLES = ("pandas", "pyarrow")
 """Whose objects are looked at by what their columns hold."""
-
-FUNCTIONS = frozenset(
-    {
-        *("function", "builtin_function_or_method", "method", "method_descriptor", "wrapper_descriptor"),
-        *("method-wrapper", "classmethod_descriptor", "ufunc", "_ArrayFunctionDispatcher"),
-        *("cython_function_or_method", "fused_cython_function", "_lru_cache_wrapper"),
-    }
-)
-"""The types of functions and methods, of Python, numpy and Cython."""
 
 PLACES = dict.fromkeys(
     (f"sklearn.cluster._kmeans._kmeans_single_{algorithm}" for algorithm in ("elkan", "lloyd")), "_kmeans_single"
@@ -142,7 +133,7 @@ class _Walk:
         kind = type(value)
         if callable(value) and (found := self._callable(value, slot)) is not None:
             yield f"{step} is {found}"
-        if isinstance(value, type) or _is_function(value) or self._is_trusted(kind):
+        if isinstance(value, type) or is_function(value) or self._is_trusted(kind):
             return
         if _tells_methods(slot) and (_is_array(value) or _top(kind) in TABLES):
             yield f"{step} is a {_named(kind)} in the place of the name of a method"
@@ -153,7 +144,7 @@ class _Walk:
 
     def _object(self, value: Any, step: Step) -> Iterator[str]:
         kind = type(value)
-        if isinstance(value, type) or _is_function(value):
+        if isinstance(value, type) or is_function(value):
             return
         if not self._allowed(kind):
             yield f"{step} is a {_named(kind)}, which cannot be checked"
@@ -210,8 +201,12 @@ class _Walk:
         if type(read) is not str or read != "content":
             yield f"{step}.input is {_short(read)}, so that the model would read files"
         for name, entry in own.items():
+            if isinstance(name, str) and names_hook(name):
+                if name not in DESCRIBING or not (entry is None or type(entry) is str):
+                    yield f"{step} says of itself what it is ({name[:60]})"
+                continue
             hidden = isinstance(name, str) and inspect.getattr_static(kind, name, None)
-            if not hidden or (name.startswith("__") and (entry is None or isinstance(entry, str))):
+            if not hidden:
                 continue
             if hasattr(type(hidden), "__get__") and not isinstance(hidden, MemberDescriptorType):
                 yield f"{step}.{name[:60]} stands in the place of a method"
@@ -227,7 +222,7 @@ class _Walk:
             return None if _is_data_type(value) or idle or self._is_trusted(value) else f"the class {_named(value)}"
         if isinstance(value, functools.partial) and value.func in (max, min):
             return f"a choice among fixed values ({reference or 'functools.partial'} of {value.func.__name__})"
-        if not _is_function(value):
+        if not is_function(value):
             return None  # an object whose class has been looked at
         if reference is not None and rights.trusts(self._trusted, reference):
             return None
@@ -272,7 +267,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any, str | None]]:
         yield ".items", value.__reduce__()[1], "items"
     elif isinstance(value, slice):
         yield from ((f".{name}", getattr(value, name), name) for name in ("start", "stop", "step"))
-    if isinstance(value, type) or _is_function(value):
+    if isinstance(value, type) or is_function(value):
         owner = getattr(value, "__self__", None)
         if owner is not None and not isinstance(owner, ModuleType):
             yield ".__self__", owner, "__self__"
@@ -334,11 +329,6 @@ def _only_looks_like_an_estimator(value: Any) -> bool:
     if _top(kind) in ("sklearn", "imblearn"):
         return False
     return not hasattr(kind, "get_params") and any(hasattr(kind, name) for name in ("fit", *ANSWERS))
-
-
-def _is_function(value: Any) -> bool:
-    """A function or method of any make, by its type: an object with a call of its own may carry any name."""
-    return type(value).__name__ in FUNCTIONS and not isinstance(value, type)
 
 
 def _is_data_type(value: type) -> bool:

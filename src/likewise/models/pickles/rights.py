@@ -53,8 +53,11 @@ MADE = {
     "xgboost.core": "Booster",
     "lightgbm.basic": "Booster",
     "catboost.core": "CatBoost CatBoostClassifier CatBoostRanker CatBoostRegressor",
+    "scipy.optimize._lbfgsb_py": "LbfgsInvHessProduct",
+    "scipy.optimize._optimize": "OptimizeResult",
 }
-"""What a file may make and fill, and their neighbours not: a DMatrix or a Dataset frees the address in its state."""
+"""What a file may make and fill, and their neighbours not: a DMatrix or a Dataset frees the address in its state, and
+what scipy wraps functions in while it searches gives any answer for any rows, or calls with any arguments."""
 
 VALUES = {
     "builtins": "Ellipsis NotImplemented abs len max min round sum",
@@ -99,8 +102,6 @@ CLASS_TREES = (
     "pandas.core.indexes",
     "pandas.core.internals",
     "scipy.interpolate",
-    "scipy.optimize._lbfgsb_py",
-    "scipy.optimize._optimize",
     "scipy.sparse",
     "scipy.spatial",
     "scipy.stats",
@@ -135,10 +136,22 @@ BASES = ("abc", "builtins", "collections", "enum", "numbers", "typing")
 FORBIDDEN_PARTS = (
     "__check_build __main__ _build_utils _callback_context _joblib _mocking _plot _plotting _progressbar _repr_html "
     "_scoring_monitor _test_common _unuran _testing _transport collective conftest ctypeslib dask datasets distutils "
-    "estimator_checks experimental externals f2py federated parallel plotting rabit setup spark testing tests tracker "
-    "widget"
+    "estimator_checks experimental externals f2py federated linalg parallel plotting rabit setup spark testing tests "
+    "tracker widget"
 )
 """Parts of a module's name that take away what its package grants."""
+
+FUNCTIONS = frozenset(
+    {
+        *("function", "builtin_function_or_method", "method", "method_descriptor", "wrapper_descriptor"),
+        *("method-wrapper", "classmethod_descriptor", "ufunc", "_ArrayFunctionDispatcher"),
+        *("cython_function_or_method", "fused_cython_function", "_lru_cache_wrapper"),
+    }
+)
+"""The types of functions and methods, of Python, numpy and Cython."""
+
+REBUILDERS = ("__pyx_unpickle_", "_new_", "_unpickle_", "newObj")
+"""How the functions are called that libraries made for unpickling."""
 
 METHODS_OF_TEXT = "capitalize casefold lower lstrip rstrip split splitlines strip swapcase title upper"
 METHODS_OF_PATTERNS = "findall finditer fullmatch match search split sub"
@@ -187,11 +200,17 @@ def resolve(module: str, name: str) -> Any:
     return found
 
 
+def is_function(value: Any) -> bool:
+    """A function or method of any make, by its type: an object with a call of its own may carry any name."""
+    return type(value).__name__ in FUNCTIONS and not isinstance(value, type)
+
+
 def identity(found: Any) -> str | None:
     """Where something is defined, whatever name led to it; None for what is neither class nor function."""
+    if not isinstance(found, type) and not is_function(found):
+        return None
     module, name = getattr(found, "__module__", None), getattr(found, "__qualname__", None)
-    named = isinstance(module, str) and isinstance(name, str)
-    return f"{module}.{name}" if named and not isinstance(found, ModuleType) else None
+    return f"{module}.{name}" if isinstance(module, str) and isinstance(name, str) else None
 
 
 def right_to(reference: str, found: Any) -> Right | None:
@@ -232,10 +251,32 @@ def _right_to_function(found: Any) -> Right | None:
     module, name = found.__module__, found.__qualname__
     if "." in name or not callable(found):
         return None  # a method could be handed an object it was never meant for
-    rebuilds = name.startswith(("__pyx_unpickle_", "_new_", "_unpickle_")) or name == "newObj"
-    if rebuilds and _within(module, CLASS_TREES):
+    if name.startswith(REBUILDERS) and _within(module, CLASS_TREES):
         return Right.CALL
     return Right.VALUE if _within(module, FUNCTION_TREES) and _is_public(module, name) else None
+
+
+def rebuilt_by(function: Any) -> type | str | None:
+    """The class that a function of a library rebuilds, with those derived from it, or the module whose classes it does.
+
+    These make whatever class they are given, also one that a file may not make. None for what is given no class.
+    """
+    import numpy as np
+
+    if not is_function(function) or not isinstance(name := function.__name__, str):
+        return None
+    module = sys.modules.get(function.__module__)
+    if name == "_reconstruct":
+        return np.ndarray
+    if name == "_mareconstruct":
+        return np.ma.MaskedArray
+    if name == "newObj":
+        return str(function.__module__)
+    for prefix in ("__pyx_unpickle_", "_new_"):
+        if name.startswith(prefix):
+            found = getattr(module, name.removeprefix(prefix), None)
+            return found if isinstance(found, type) else ""
+    return None
 
 
 def _is_public(module: str, name: str) -> bool:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from likewise.models.pickles import given, rights
+from likewise.models.pickles import calls, given, rights
 
 Fault = str | None
 
@@ -277,7 +277,11 @@ def _support_vectors(value: Any) -> Fault:
     if value._sparse and vectors.format != "csr":
         return "has support vectors that do not lie in rows"
     if precomputed:
-        if _outside(value.support_, value.shape_fit_[0]):
+        fitted = vars(value).get("_BaseLibSVM__Xfit")
+        if callable(value.kernel) and not calls.compares_pairs(value.kernel):
+            return "has a kernel that does not compare all rows with each other"
+        width = getattr(fitted, "shape", None) or (len(fitted),) if callable(value.kernel) else (value.n_features_in_,)
+        if tuple(value.shape_fit_[: len(width)]) != width or _outside(value.support_, width[0]):
             return "has a support vector beyond its rows"
     elif vectors.shape[0] != kept or (kept and vectors.shape[1] != value.n_features_in_):
         return "has support vectors that do not fit its features"
