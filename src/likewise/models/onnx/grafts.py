@@ -56,6 +56,10 @@ class Differing:
     inner: bool = False
 
 
+UNTOLD = {"allowzero"}
+"""Attributes that exporters set as they please, as no shape that they write has a nought in it."""
+
+
 def opset(proto: ModelProto, domain: str) -> int:
     names = ("", "ai.onnx") if domain in ("", "ai.onnx") else (domain,)
     return next((entry.version for entry in proto.opset_import if entry.domain in names), 0)
@@ -385,7 +389,7 @@ def _settings(proto: ModelProto, node: NodeProto) -> dict[str, Any]:
     except Exception:  # noqa: BLE001 - an operator without a schema has no defaults that are known
         pass
     given: dict[str, Any] = {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
-    return {name: value for name, value in {**found, **given}.items() if value is not None}
+    return {name: value for name, value in {**found, **given}.items() if value is not None and name not in UNTOLD}
 
 
 def _default(value: AttributeProto) -> Any:
