@@ -342,3 +342,117 @@ def test_a_function_that_is_taken_for_another():
     report = likewise.check(reference, service, SOLD, edge="off", batch_sizes=(), explain_budget=60)
     assert report.diagnoses[0].cause == "preprocessing-differs"
     assert "np.log in the place of np.log1p" in report.diagnoses[0].evidence
+
+
+BUILT = """
+import torch
+from torch import nn
+
+def build():
+    torch.manual_seed(0)
+    norm = nn.BatchNorm1d(8)
+    norm.running_mean, norm.running_var = torch.randn(8), torch.rand(8) + 0.5
+    return nn.Sequential(nn.Linear(4, 8), norm, nn.ReLU(), nn.Linear(8, 3))
+"""
+
+
+def test_a_network_that_code_builds_is_known_for_what_it_is(tmp_path):
+    (tmp_path / "network.py").write_text(BUILT)
+    known: dict[str, object] = {}
+    exec(BUILT, known)
+    module = known["build"]()
+    rows = RANDOM.normal(size=(48, 4)).astype(np.float32)
+    module.train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Running the example moves the statistics, so that switching the node to inference does not bring it back.
+        mode = torch.onnx.TrainingMode.TRAINING
+        options = {"dynamo": False, "input_names": ["x"], "dynamic_axes": {"x": {0: "n"}}, "training": mode}
+        torch.onnx.export(module, (torch.tensor(rows),), tmp_path / "training.onnx", **options)
+    reference, candidate = f"{tmp_path / 'network.py'}:build", str(tmp_path / "training.onnx")
+    report = likewise.check(reference, candidate, {"x": rows}, edge="off", explain_budget=60)
+    assert report.diagnoses[0].cause == "training-mode"
+    assert "1" in report.diagnoses[0].culprit
+
+
+class Masked(nn.Module):
+    """Sums what a mask says is there; the rest is pushed away by a large number."""
+
+    def __init__(self, away: float) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.away, self.score, self.last = away, nn.Linear(6, 1), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        weights = (self.score(x).squeeze(-1) + (1 - mask) * self.away).softmax(-1)
+        return self.last((weights.unsqueeze(-1) * x).sum(1))
+
+
+def test_a_mask_is_not_a_picture_in_another_range(tmp_path):
+    rows = {"x": RANDOM.normal(size=(40, 20, 6)).astype(np.float32)}
+    rows["mask"] = (np.arange(20) < RANDOM.integers(5, 20, (40, 1))).astype(np.float32)
+    example = tuple(torch.tensor(array[:3]) for array in rows.values())
+    dims = {"x": {0: "n"}, "mask": {0: "n"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, away in (("right", -10_000.0), ("wrong", -1.0)):
+            options = {"dynamo": False, "input_names": ["x", "mask"], "dynamic_axes": dims}
+            torch.onnx.export(Masked(away).eval(), example, tmp_path / f"{name}.onnx", **options)
+    report = likewise.check(str(tmp_path / "right.onnx"), str(tmp_path / "wrong.onnx"), rows, edge="off")
+    assert report.diagnoses[0].cause == "operator-attribute"
+    assert "Mul" in report.diagnoses[0].culprit
+
+
+class Turned(nn.Module):
+    """Turns pairs of numbers by angles that are worked out when it is built."""
+
+    def __init__(self, base: float) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        angles = torch.outer(torch.arange(5.0), base ** -torch.arange(0.0, 1.0, 0.25))
+        self.register_buffer("cos", angles.cos())
+        self.register_buffer("sin", angles.sin())
+        self.first, self.last = nn.Linear(8, 8), nn.Linear(8, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one, other = self.first(x).chunk(2, -1)
+        return self.last(torch.cat([one * self.cos - other * self.sin, one * self.sin + other * self.cos], -1))
+
+
+def test_tables_that_no_training_changes_are_not_of_another_training(tmp_path):
+    rows = RANDOM.normal(size=(30, 5, 8)).astype(np.float32)
+    candidate = tmp_path / "wrong.onnx"
+    shapes = {"x": {0: torch.export.Dim("n")}}
+    example = (torch.zeros(3, 5, 8),)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(Turned(9.0).eval(), example, candidate, dynamo=True, dynamic_shapes=shapes, verbose=False)
+    report = likewise.check(Turned(100.0).eval(), str(candidate), {"x": rows}, edge="off", explain_budget=60)
+    assert report.diagnoses[0].cause == "weight-corruption"
+    assert {"cos", "sin"} <= set(report.diagnoses[0].tensors)
+
+
+def test_a_scale_that_calibration_found_is_a_matter_of_quantising(tmp_path):
+    weights = {name: RANDOM.normal(size=(6, 6)).astype(np.float32) for name in ("w", "v")}
+    for name, scale in (("right", 0.05), ("wrong", 0.0125)):
+        nodes = [
+            helper.make_node("MatMul", ["x", "w"], ["a"], "first"),
+            helper.make_node("Relu", ["a"], ["b"], "relu"),
+            helper.make_node("QuantizeLinear", ["b", "scale", "zero"], ["c"], "rounded"),
+            helper.make_node("DequantizeLinear", ["c", "scale", "zero"], ["d"], "back"),
+            helper.make_node("MatMul", ["d", "v"], ["y"], "last"),
+        ]
+        stored = {**weights, "scale": np.array(scale, np.float32), "zero": np.array(0, np.uint8)}
+        graph = helper.make_graph(
+            nodes,
+            "quantised",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 6])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 6])],
+            [numpy_helper.from_array(array, key) for key, array in stored.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    rows = {"x": RANDOM.normal(size=(60, 6)).astype(np.float32)}
+    report = likewise.check(str(tmp_path / "right.onnx"), str(tmp_path / "wrong.onnx"), rows, edge="off")
+    assert report.diagnoses[0].cause == "quantization"
+    assert "scale" in report.diagnoses[0].culprit

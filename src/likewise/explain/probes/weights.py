@@ -53,6 +53,8 @@ REARRANGED = (
     "Export again from this reference, and look at what writes or converts these weights: all of them are concerned"
 )
 
+CALIBRATED = "Quantise again, calibrated on rows like these"
+
 FROM_REFERENCE = Remedy(again="Export again from this reference")
 UNCHANGED = Remedy(again="Export again from this reference, and check the export before it is changed")
 
@@ -63,6 +65,7 @@ UNCHANGED = Remedy(again="Export again from this reference, and check the export
     "operator-attribute",
     "input-layout",
     "wrong-wiring",
+    "quantization",
     when=lambda case: bool(case.comparison.lineage) or case.native("reference") is not None,
     needs_answers=False,
 )
@@ -73,7 +76,9 @@ def other_weights(case: Case) -> Iterator[Explained]:
     if found is not None and found.differences:
         known = (look(case, found) for look in (_other_epsilon, _other_channels, _exchanged))
         told = list(shown(case, [claim for claim in known if claim is not None]))
-        told = told or list(shown(case, [_stale(case, found)]) if found.stale else _corrupted(case, found))
+        tables = inside.tables_of(case.native("reference"))
+        trained = found.stale and not all(entry.name in tables for entry in found.differences)
+        told = told or list(shown(case, [_stale(case, found)]) if trained else _corrupted(case, found))
         yield from told
         if told:
             return
@@ -245,14 +250,20 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
     details = [_details(entry) for entry in culprits]
     named = [str(Place(entry.name, one)) for entry, one in zip(culprits, details, strict=True)]
     place = Place(culprits[0].name, details[0]) if len(culprits) == 1 else Place(listed(named, SHOWN))
-    yield _put_back(
-        case,
-        "weight-corruption",
-        place,
-        culprits,
-        effect,
-        Remedy(again=REARRANGED if all(e.pattern.regular and not e.pattern.few for e in culprits) else DAMAGED),
-    )
+    rearranged = all(entry.pattern.regular and not entry.pattern.few for entry in culprits)
+    if all(_of_activations(found, entry) for entry in culprits):
+        yield _put_back(case, "quantization", place, culprits, effect, Remedy(CALIBRATED))
+    else:
+        remedy = Remedy(again=REARRANGED if rearranged else DAMAGED)
+        yield _put_back(case, "weight-corruption", place, culprits, effect, remedy)
+
+
+def _of_activations(found: Weights, entry: Difference) -> bool:
+    """Is it a scale or zero point by which what a layer gives is rounded? Calibration finds those, not training."""
+    node = found.graph.graph.node[entry.constant.node]
+    if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or entry.constant.place not in (1, 2):
+        return False
+    return any(node.input[0] in other.output for other in found.graph.graph.node if other.op_type != "Constant")
 
 
 def _details(entry: Difference) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, count, islice, takewhile
 from typing import Any
 
@@ -75,6 +75,12 @@ def epsilons_of(module: Any) -> dict[str, float]:
         if isinstance(given.get("eps"), float):
             found[name] = given["eps"]
     return found
+
+
+def tables_of(module: Any) -> frozenset[str]:
+    """The arrays that a module keeps and that no training changes: masks, positions, angles."""
+    buffers: Iterable[tuple[str, Any]] = getattr(module, "named_buffers", tuple)()
+    return frozenset(name for name, _ in buffers if not name.rpartition(".")[2].startswith("running_"))
 
 
 def _normalising(module: Any) -> Iterator[tuple[str, Any, list[str]]]:
