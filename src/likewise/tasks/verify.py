@@ -184,6 +184,8 @@ def _summed_up(content: bytes, stored: Report, gate: str | None) -> Iterator[Poi
 
 def _model(side: str, target: Any, known: Artefact) -> Point:
     found = _same(side, str(target), provenance.sha256_of(target), known)
+    if found.holds and str(target).lower().endswith(".xml") and not _weights(known):
+        return Point(side, f"the report names {target} without its weights: it was written by an older likewise")
     for name, sha256 in _weights(known).items() if found.holds else ():
         weights = Path(target).parent / name
         if Path(target).parent.resolve() not in weights.resolve().parents:
