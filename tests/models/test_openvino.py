@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import onnx
@@ -184,3 +185,14 @@ def test_the_weights_beside_a_graph_are_not_replaced_by_a_report(tmp_path):
     told = here("check", "m.onnx", "model.xml", "--data", "rows.npz", "--report", "model.bin", "--force", folder=tmp_path)
     told.expect(2, "it is the candidate of this run")
     assert weights.read_bytes() == before
+
+
+def test_two_batches_asked_at_once_have_their_own_answers(tmp_path):
+    rows = [np.full((512, X.shape[1]), value, np.float32) for value in (-1.0, 0.25, 1.0, 3.0)]
+    batches = [Batch(RowIds(np.arange(512)), ArrayColumns({"x": values})) for values in rows]
+    with opened(stored(tmp_path, network()), threads=1) as runner:
+        alone = [runner.run(batch)["logits"] for batch in batches]
+        with ThreadPoolExecutor(4) as threads:
+            together = list(threads.map(lambda n: (n % 4, runner.run(batches[n % 4])["logits"]), range(400)))
+    for which, found in together:
+        np.testing.assert_array_equal(found, alone[which])
