@@ -182,7 +182,9 @@ def test_a_report_that_names_no_weights_does_not_tell_whose_they_are(tmp_path):
 def test_the_weights_beside_a_graph_are_not_replaced_by_a_report(tmp_path):
     weights = weighed(tmp_path)["model.xml"]
     before = weights.read_bytes()
-    told = here("check", "m.onnx", "model.xml", "--data", "rows.npz", "--report", "model.bin", "--force", folder=tmp_path)
+    told = here(
+        "check", "m.onnx", "model.xml", "--data", "rows.npz", "--report", "model.bin", "--force", folder=tmp_path
+    )
     told.expect(2, "it is the candidate of this run")
     assert weights.read_bytes() == before
 

@@ -241,7 +241,9 @@ class OpenInference:
                 ) from error
         if missing := [name for name in self.wanted if name not in found]:
             told = f"the server declares {missing[0]!r}, and does not give it"
-            raise EndpointError(told, remedy="See what it says of its model: outputs that it does not give are no outputs")
+            raise EndpointError(
+                told, remedy="See what it says of its model: outputs that it does not give are no outputs"
+            )
         if place != len(behind):
             raise EndpointError(f"behind the outputs of the answer are {len(behind) - place:,} bytes of nothing")
         return found

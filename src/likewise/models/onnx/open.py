@@ -42,7 +42,12 @@ SESSION = frozenset(
     f"session.{name}"
     for name in (
         *("allow_released_opsets_only", "debug_layout_transformation", "disable_aot_function_inlining"),
-        *("disable_cpu_ep_fallback", "disable_double_qdq_remover", "disable_prepacking", "disable_qdq_constant_folding"),
+        *(
+            "disable_cpu_ep_fallback",
+            "disable_double_qdq_remover",
+            "disable_prepacking",
+            "disable_qdq_constant_folding",
+        ),
         *("disable_quant_qdq", "dynamic_block_base", "enable_cpu_mem_arena", "enable_dq_matmulnbits_fusion"),
         *("enable_mem_pattern", "enable_quant_qdq_cleanup", "execution_mode", "force_spinning_stop"),
         *("graph_optimizations_loop_level", "inter_op.allow_spinning", "inter_op.spin_backoff_max"),
@@ -107,7 +112,7 @@ def require_options(model: Model) -> None:
         if key.startswith("session.") and key not in SESSION:
             raise UsageError(
                 f"{key!r} is not among the keys of ONNX Runtime that say how it computes{nearest(key, SESSION)}",
-                remedy="Keys that name files or folders are not taken: keep weights beside their graph, and leave it out",
+                remedy="Keys that name files or folders are not taken: keep weights beside the graph, and leave it out",
             )
     level = model.options.get("optimization", "all")
     if level not in OPTIMIZATIONS:

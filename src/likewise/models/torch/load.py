@@ -253,7 +253,8 @@ def _behind(content: bytes) -> bool:
 
 def _told_twice(path: str, why: str) -> ModelError:
     return ModelError(
-        f"{path} is no archive that everybody would read alike: {why}", remedy="Save it again with this version of torch"
+        f"{path} is no archive that everybody would read alike: {why}",
+        remedy="Save it again with this version of torch",
     )
 
 
@@ -380,12 +381,11 @@ def _tensors(path: str, trusted: Sequence[str] = ()) -> Any:
     import torch
 
     try:
-        with quietly(), torch.serialization.safe_globals(_allowed(path, trusted)):
-            with open(path, "rb") as file:
-                found = torch.load(file, map_location="cpu", weights_only="*" not in trusted)
-                if not zipfile.is_zipfile(path) and file.tell() != os.path.getsize(path):
-                    raise _told_twice(path, "something stands behind its weights")
-                return found
+        with quietly(), torch.serialization.safe_globals(_allowed(path, trusted)), open(path, "rb") as file:
+            found = torch.load(file, map_location="cpu", weights_only="*" not in trusted)
+            if not zipfile.is_zipfile(path) and file.tell() != os.path.getsize(path):
+                raise _told_twice(path, "something stands behind its weights")
+            return found
     except LikewiseError:
         raise
     except pickle.UnpicklingError as error:
