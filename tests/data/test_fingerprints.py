@@ -134,3 +134,22 @@ def test_a_file_that_was_written_just_now_is_always_read(tmp_path):
         path.write_bytes(content)
         os.utime(path, ns=(now, now))
         assert files.hash_file(str(path)) == hashlib.sha256(content).hexdigest()
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_what_the_names_of_folders_say_is_content(tmp_path, files):
+    table, part = tmp_path / "table", tmp_path / "table" / "region=1"
+    part.mkdir(parents=True)
+    for number in range(files):
+        FRAME[["i", "t"]].to_parquet(part / f"{number}.parquet")
+    found = {"1": of(table)}
+    for now, then in (("2", "1"), ("x", "2"), ("01", "x")):
+        (table / f"region={then}").rename(table / f"region={now}")
+        found[now] = of(table)
+    assert len({*found.values()}) == len(found), found
+    (table / "region=01").rename(table / "area=01")
+    assert of(table) not in found.values()
+    # The same rows from another place are the same data.
+    table.rename(tmp_path / "moved")
+    (tmp_path / "moved" / "area=01").rename(tmp_path / "moved" / "region=1")
+    assert of(tmp_path / "moved") == found["1"]

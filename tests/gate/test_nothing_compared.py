@@ -103,3 +103,25 @@ def test_outputs_without_values_are_compared_by_shape_and_type():
     expect(alone, "INCONCLUSIVE", "no output holds a value for any row")
     other = planted(boxes=np.zeros((60, 0, 4), dtype=np.float32))
     expect(data_only.check(planted(boxes=empty), other, rows(60)), "FAIL", "shape")
+
+
+MISSING = {
+    "None": np.full(COUNT, None, dtype=object),
+    "no time": np.full(COUNT, np.datetime64("NaT")),
+    "no nanosecond": np.full(COUNT, np.datetime64("NaT"), dtype="M8[ns]"),
+}
+
+
+@pytest.mark.parametrize("name", MISSING)
+def test_labels_that_are_missing_on_both_sides_tell_nothing(name):
+    values = MISSING[name]
+    report = data_only.check(planted(label=values), planted(label=values.copy()), rows(COUNT))
+    expect(report, "INCONCLUSIVE", "'label' was not judged: all of it is missing on both sides")
+    one = values.astype(object)
+    one[3] = "blue"
+    expect(data_only.check(planted(label=one), planted(label=one.copy()), rows(COUNT)), "PASS")
+
+
+def test_a_label_that_is_spelt_like_none_is_a_label():
+    spelt = np.full(COUNT, "NaT", dtype=object)
+    expect(data_only.check(planted(label=spelt), planted(label=spelt.copy()), rows(COUNT)), "PASS")

@@ -11,6 +11,8 @@ import torch
 
 import data_only
 import likewise
+from likewise.contracts.models import Kind, OutputSpec
+from likewise.models.recorded import _from_arrow
 from planting import BOOL, FLOAT, INT64, codes, expect, graph, measures, planted, rows
 
 COUNT = 200
@@ -196,3 +198,9 @@ def test_floats_with_gaps_are_no_names():
 
     expect(data_only.check(answering(0), answering(1e-6), rows(COUNT)), "PASS", "14.5% of 'output' is NaN on both")
     expect(data_only.check(answering(0), answering(1.0), rows(COUNT)), "FAIL", "171 of 200 rows differ by more than")
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_recorded_whole_numbers_with_gaps_keep_their_digits(kind):
+    column = pa.chunked_array([pa.array([2**53 + 1, None], kind)])
+    assert _from_arrow(column, OutputSpec("y", Kind.VALUE, shape=(None,))).tolist() == [2**53 + 1, None]

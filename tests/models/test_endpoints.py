@@ -23,6 +23,8 @@ from likewise.contracts.models import Elsewhere
 from likewise.errors import UsageError
 from likewise.models import confinement
 from likewise.models.endpoints import protocols, transport
+from likewise.models.endpoints.open import _joined
+from likewise.models.endpoints.transport import EndpointError
 from likewise.report import render
 from likewise.tasks.settings import load_gates, require_harmless
 from planting import command
@@ -603,3 +605,57 @@ def test_an_answer_has_one_reading(outputs, told):
 def test_an_answer_names_nothing_twice():
     with pytest.raises(transport.EndpointError, match="names something twice"):
         protocols.Instances().read(b'{"predictions": [[1]], "predictions": [[2]]}', {}, protocols.Tally())
+
+
+LARGE = 2**53
+
+
+@pytest.mark.parametrize("values", [[LARGE + 1, float(LARGE)], [LARGE + 1, None], [2**63 + 1, -1], [10**400, 0.5]])
+def test_whole_numbers_that_no_double_holds_are_not_rounded_beside_fractions(values):
+    body = json.dumps({"predictions": values}).encode()
+    with pytest.raises(EndpointError, match="beyond what a double holds"):
+        protocols.Instances().read(body, {}, protocols.Tally())
+    tensor = {"name": "y", "datatype": "INT64", "shape": [2], "data": values}
+    with pytest.raises(EndpointError):
+        protocols.OpenInference(binary=False).outputs({"outputs": [tensor]}, b"", protocols.Tally())
+
+
+def test_requests_that_are_answered_in_other_types_are_not_rounded_either():
+    whole, broken = {"y": np.array([LARGE + 1])}, {"y": np.array([0.5])}
+    with pytest.raises(EndpointError, match="beyond what a double holds"):
+        _joined([whole, broken])
+    assert _joined([{"y": np.array([LARGE])}, broken])["y"].tolist() == [float(LARGE), 0.5]
+
+
+def test_doubles_that_are_written_as_whole_numbers_are_doubles():
+    tensor = {"name": "y", "datatype": "FP64", "shape": [2], "data": [12345678901234567000001, 0.5]}
+    found = protocols.OpenInference(binary=False).outputs({"outputs": [tensor]}, b"", protocols.Tally())
+    assert found["y"].tolist() == [1.2345678901234567e22, 0.5]
+    found = protocols.Instances().read(json.dumps({"predictions": [LARGE + 2, 0.5]}).encode(), {}, protocols.Tally())
+    assert found["output"].tolist() == [LARGE + 2, 0.5]
+
+
+def described(**changed):
+    honest = oip()
+    return lambda path, *more: said({**ABOUT, **changed}) if path == OIP else honest(path, *more)
+
+
+def test_an_output_that_a_server_declares_and_does_not_give_is_missed(serve):
+    more = [*ABOUT["outputs"], {"name": "second", "datatype": "FP64", "shape": [-1]}]
+    server = serve(described(outputs=more))
+    report = likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "declares 'second', and does not give it" in report.headline
+
+
+@pytest.mark.parametrize("part", ["inputs", "outputs"])
+def test_what_a_server_declares_twice_has_no_one_reading(serve, part):
+    server = serve(described(**{part: ABOUT[part] * 2}))
+    report = likewise.check(model, server.url + OIP, {"x": ROWS}, **QUICK)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "twice" in report.headline
+
+
+def test_an_answer_is_called_by_one_name():
+    with pytest.raises(EndpointError, match="both"):
+        protocols.Instances().read(b'{"outputs": [9.0], "predictions": [1.0]}', {}, protocols.Tally())

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import data_only
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
 from likewise.data.columns import ArrayColumns
@@ -293,3 +294,28 @@ def test_class_columns_carry_the_names_the_graph_gives_them(labels, zipmap):
     expected = model.predict_proba(x)
     np.testing.assert_allclose(answers[probabilities.name], expected, atol=1e-5)
     assert answers[label.name].tolist() == model.predict(x).tolist()
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "session.model_external_initializers_file_folder_path",
+        "session.collect_node_memory_stats_to_file",
+        "session.optimized_model_filepath",
+        "session.load_model_format",
+        "session.made_up_by_the_next_version",
+    ],
+)
+def test_a_key_of_the_runtime_that_names_files_is_refused(tmp_path, monkeypatch, key):
+    """The first had weights of another folder read, of which the report knew nothing; the second wrote a file."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "there").mkdir()
+    x = np.ones((4, 3), np.float32)
+    proto = doubling(("n", 3))
+    with pytest.raises(UsageError, match="say how it computes") as caught:
+        data_only.check(proto, proto, {"x": x}, candidate_options={key: "there"})
+    assert "leave it out" in caught.value.remedy
+    assert list(tmp_path.iterdir()) == [tmp_path / "there"]
+    assert not [*(tmp_path / "there").iterdir()]
+    fine = {"session.disable_prepacking": "1", "session.set_denormal_as_zero": "1"}
+    assert data_only.check(proto, proto, {"x": x}, candidate_options=fine).passed

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import onnx
 import openvino as ov
 import pytest
 from test_onnx_pairs import WEIGHTS, X, bfloat16, by_hand, columns_first, network, quantized, said
 
 import data_only
+import likewise
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
 from likewise.data.columns import ArrayColumns
 from likewise.errors import MissingExtraError, ModelError, UsageError
 from likewise.registry import adapter, describe_model
+from likewise.report.formats.json import digest_of
+from likewise.report.formats.statement import StatementRenderer
+from planting import here
 
 ONE_THREAD = {"framework": "openvino", "threads": "1"}
 
@@ -127,3 +135,66 @@ def test_without_openvino_there_is_one_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "openvino", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'likewise\[openvino\]'"), opened("m.xml"):
         pass
+
+
+def weighed(folder):
+    """A graph with its weights beside it, in OpenVINO's own format and in ONNX's."""
+    onnx.save(network(), folder / "m.onnx", save_as_external_data=True, location="m.weights", size_threshold=0)
+    np.savez(folder / "rows.npz", x=X)
+    return {"model.xml": stored(folder, network()).with_suffix(".bin"), "m.onnx": folder / "m.weights"}
+
+
+@pytest.mark.parametrize("name", ["model.xml", "m.onnx"])
+def test_a_report_belongs_to_the_weights_beside_the_graph(tmp_path, name):
+    weights = weighed(tmp_path)[name]
+    ref, path, rows = tmp_path / "ref.onnx", tmp_path / name, tmp_path / "rows.npz"
+    onnx.save(network(), ref)
+    made = tmp_path / "report.json"
+    report = data_only.check(ref, path, rows, candidate_options=ONE_THREAD, report=made)
+    assert report.passed, said(report)
+    told = hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert report.origin.candidate.details["external_data"] == {weights.name: told}
+    stated = json.loads(StatementRenderer().render(report))
+    assert told in {entry["digest"]["sha256"] for entry in stated["subject"]}
+    assert likewise.verify(made, candidate=path).holds is True
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    found = likewise.verify(made, candidate=path)
+    assert found.holds is False
+    assert any("is not what the candidate of the report had its weights in" in point.told for point in found.points)
+
+
+def test_a_report_that_names_no_weights_does_not_tell_whose_they_are(tmp_path):
+    """One of an older likewise: the graph is the same, and that says nothing about the numbers in it."""
+    weighed(tmp_path)
+    path, made = tmp_path / "model.xml", tmp_path / "report.json"
+    data_only.check(network(), path, X, candidate_options={"threads": 1}, report=made)
+    old = json.loads(made.read_text())
+    del old["provenance"]["candidate"]["details"]["external_data"]
+    old["provenance"]["digest"] = ""
+    made.write_text(json.dumps(old | {"provenance": old["provenance"] | {"digest": digest_of(old)}}))
+    points = {point.about: point for point in likewise.verify(made, candidate=path).points}
+    assert points["report"].holds
+    assert points["candidate"].holds is None, points["candidate"].told
+
+
+def test_the_weights_beside_a_graph_are_not_replaced_by_a_report(tmp_path):
+    weights = weighed(tmp_path)["model.xml"]
+    before = weights.read_bytes()
+    told = here(
+        "check", "m.onnx", "model.xml", "--data", "rows.npz", "--report", "model.bin", "--force", folder=tmp_path
+    )
+    told.expect(2, "it is the candidate of this run")
+    assert weights.read_bytes() == before
+
+
+def test_two_batches_asked_at_once_have_their_own_answers(tmp_path):
+    rows = [np.full((512, X.shape[1]), value, np.float32) for value in (-1.0, 0.25, 1.0, 3.0)]
+    batches = [Batch(RowIds(np.arange(512)), ArrayColumns({"x": values})) for values in rows]
+    with opened(stored(tmp_path, network()), threads=1) as runner:
+        alone = [runner.run(batch)["logits"] for batch in batches]
+        with ThreadPoolExecutor(4) as threads:
+            together = list(threads.map(lambda n: (n % 4, runner.run(batches[n % 4])["logits"]), range(400)))
+    for which, found in together:
+        np.testing.assert_array_equal(found, alone[which])

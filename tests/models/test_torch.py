@@ -36,8 +36,9 @@ from torch import nn
 
 import data_only
 import likewise
-from likewise.contracts.models import Kind
+from likewise.contracts.models import Kind, Model
 from likewise.errors import MissingExtraError, ModelError, UntrustedModelError, UsageError
+from likewise.models.torch.load import load
 from likewise.registry import describe_model
 from planting import codes, expect, here, script
 
@@ -1383,3 +1384,55 @@ def test_files_are_recognised_without_loading_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "{'torch'} False\n"
+
+
+def _rezipped(path, change):
+    """An archive with its records written anew, as pairs of a name without its root and content."""
+    with zipfile.ZipFile(path) as archive:
+        root = archive.namelist()[0].partition("/")[0]
+        records = [(name.partition("/")[2], archive.read(name)) for name in archive.namelist()]
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")
+        for name, content in change(records):
+            archive.writestr(f"{root}/{name}", content)
+
+
+def _again(records, spelt=str):
+    """The last record of weights a second time, with other numbers."""
+    name, content = next((n, c) for n, c in reversed(records) if re.match(r"data/(weights/weight_)?\d", n))
+    return [*records, (spelt(name), bytes(len(content)))]
+
+
+SAVED = {
+    "state dict": lambda net, path: torch.save(net.state_dict(), path),
+    "TorchScript": lambda net, path: torch.jit.save(torch.jit.trace(net, torch.zeros(2, 3)), path),
+    "torch.export": lambda net, path: torch.export.save(torch.export.export(net, (torch.zeros(2, 3),)), path),
+}
+
+
+@pytest.mark.parametrize("spelt", [str, str.upper, lambda name: name.replace("/", "//"), lambda name: f"./{name}"])
+@pytest.mark.parametrize("form", SAVED)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_record_that_stands_twice_in_an_archive_is_refused(tmp_path, form, spelt):
+    path = tmp_path / ("net.pt2" if form == "torch.export" else "net.pt")
+    SAVED[form](torch.nn.Linear(3, 2).eval(), path)
+    options = {"factory": lambda: torch.nn.Linear(3, 2)} if form == "state dict" else {}
+    load(Model("torch", path, options))
+    _rezipped(path, lambda records: _again(records, spelt))
+    with pytest.raises(ModelError, match="twice"):
+        load(Model("torch", path, options))
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_what_stands_behind_the_weights_of_a_file_is_refused(tmp_path, new):
+    path, other = tmp_path / "net.pt", tmp_path / "other.pt"
+    for place in (path, other):
+        torch.save(torch.nn.Linear(3, 2).state_dict(), place, _use_new_zipfile_serialization=new)
+    options = {"factory": lambda: torch.nn.Linear(3, 2)}
+    load(Model("torch", path, options))
+    if new:
+        _rezipped(path, lambda records: [(n, c * 2 if n == "data.pkl" else c) for n, c in records])
+    else:
+        path.write_bytes(path.read_bytes() + other.read_bytes())
+    with pytest.raises(ModelError, match="behind"):
+        load(Model("torch", path, options))

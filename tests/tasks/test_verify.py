@@ -8,18 +8,25 @@ import re
 import shlex
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import joblib
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import numpy_helper
 from skl2onnx import to_onnx
 from sklearn.linear_model import LogisticRegression
 
 import likewise
 from data_only import FLAGS
+from likewise.report import render
+from likewise.tasks.check import investigate
+from likewise.tasks.checkpoints import Checkpoint
+from likewise.tasks.settings import settings_from
+from likewise.tasks.verify import _model, changed
 from planting import here
 
 RUN = ("check", "model.joblib", "model.onnx", "--data", "rows.npz", *FLAGS, "--batch-sizes", "none")
@@ -304,3 +311,54 @@ def test_weights_are_looked_for_in_the_folder_of_the_model(folder, tmp_path_fact
 
     edited(folder, forge)
     here("verify", "parity_report.json", "--candidate", "model.onnx", folder=folder).expect(1, "outside the folder")
+
+
+NET = """
+import torch
+
+def make():
+    return torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+"""
+
+
+def test_what_builds_a_network_belongs_to_it(tmp_path, monkeypatch):
+    """Its weights are half of it: other code around the same weights is another model, and answers otherwise."""
+    monkeypatch.chdir(tmp_path)
+    code = tmp_path / "net.py"
+    code.write_text(NET)
+    network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU())
+    torch.save(network.state_dict(), "w.pt")
+    np.savez("rows.npz", x=np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32))
+    table = {"reference": "w.pt", "candidate": "w.pt", "data": "rows.npz", "report": "r.json", "allow_same": True}
+    table |= {f"{side}_options": {"factory": "net.py:make"} for side in ("reference", "candidate")}
+    settings = settings_from({**table, "edge": "off", "explain": False}, where="here")
+    states = []
+    report, _ = investigate(settings, checkpoint=Checkpoint(settings, states.append, every=0))
+    assert report.passed, report.headline
+    Path("r.json").write_text(render(report, "json"))
+    Path("kept").write_bytes(states[-1])
+    here("verify", "r.json", "--candidate", "w.pt", folder=tmp_path).expect(0, "net.py:make")
+    assert likewise.verify("r.json", candidate="w.pt").holds is True
+    assert "names a file or code" in changed("r.json", settings)
+
+    def resumed():
+        kept = Checkpoint(settings, lambda _: None, every=1e9, old=Path("kept"))
+        investigate(settings, checkpoint=kept)
+        return kept.said
+
+    assert "Resumed" in resumed()
+    code.write_text(NET.replace("ReLU", "Sigmoid"))
+    here("verify", "r.json", "--candidate", "w.pt", folder=tmp_path).expect(1, "net.py:make is not the code")
+    assert likewise.verify("r.json", candidate="w.pt").holds is False
+    assert "other files, settings or versions" in resumed()
+    code.unlink()
+    assert likewise.verify("r.json", candidate="w.pt").holds is None
+
+
+def test_a_report_has_no_code_looked_up_elsewhere(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "other.py"
+    outside.write_text("")
+    told = {f"{outside}:make": hashlib.sha256(b"").hexdigest()}
+    stored = likewise.report.load(folder / "parity_report.json").origin.candidate
+    point = _model("candidate", folder / "model.onnx", replace(stored, details={"code": told}))
+    assert point.holds is None

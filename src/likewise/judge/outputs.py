@@ -32,6 +32,12 @@ def is_empty(output: OutputFacts) -> bool:
     return bool(facts.get("rows")) and not facts["values"]
 
 
+def _is_missing(output: OutputFacts) -> bool:
+    """Are there labels, and is none of them anything on either side?"""
+    facts = output.details.get("agreement", {})
+    return bool(facts.get("rows")) and facts.get("told") == 0
+
+
 def judge_outputs(case: Judgement) -> None:
     judged = {check.output for check in case.checks if check.measure not in BESIDE_VALUES}
     labelled = any("label_flips" in output.measures for output in case.comparison.outputs)
@@ -50,6 +56,13 @@ def judge_outputs(case: Judgement) -> None:
         unjudged = output.name not in judged and output.name not in mismatched
         if is_empty(output):
             case.warn("no-values", f"output {output.name!r} holds no values: its shape and type were compared")
+        elif _is_missing(output):
+            case.doubt(
+                "not-judged",
+                f"output {output.name!r} was not judged: all of it is missing on both sides",
+                output=output.name,
+                remedy="Give rows to which the models have an answer",
+            )
         elif hollow or (unjudged and (output.pair.kind is not Kind.LABEL or not judged)):
             case.doubt(
                 "not-judged",

@@ -84,6 +84,8 @@ class OpenvinoRunner:
             "precision": str(self._compiled.get_property("INFERENCE_PRECISION_HINT").to_string()),
             "quantized_nodes": sum("FakeQuantize" in node.get_type_name() for node in graph.get_ops()),
         }
+        if files := _beside(model.target):
+            self.details = {**self.details, describe.EXTERNAL_DATA: files}
 
     def run(self, batch: Batch, *, outputs: frozenset[str] | None = None) -> Tensors:
         arrays = self._ask(batch)
@@ -96,10 +98,11 @@ class OpenvinoRunner:
 
         inputs = self._layout.feed(batch)
         try:
-            answers = self._compiled(inputs)
+            # One of its own: that of the compiled model would have the answers of whoever asks last.
+            answers = self._compiled.create_infer_request().infer(inputs, share_inputs=True)
         except (RuntimeError, TypeError, ValueError) as error:
             raise ModelError(f"OpenVINO could not run it: {_reason(error)}") from error
-        # Copied: the arrays are views of memory that the next call writes to.
+        # Copied: the arrays are views of memory that goes with the request.
         return {name: self._array(name, np.array(answers[index])) for index, name in enumerate(self._names)}
 
     def _array(self, name: str, array: Array) -> Array:
@@ -133,6 +136,16 @@ def _read(model: Model, core: Any) -> Any:
         raise ModelError(
             f"OpenVINO cannot read {model.name}: {_reason(error)}", remedy="Give an .xml beside its .bin, or an .onnx"
         ) from error
+
+
+def _beside(target: Any) -> list[str]:
+    """The files beside a graph that hold its weights, by their names from its folder on."""
+    if not isinstance(target, str | PathLike):
+        return []
+    path = Path(target)
+    if path.suffix.lower() != ".xml":
+        return describe.beside(path)
+    return [path.with_suffix(".bin").name] if path.with_suffix(".bin").is_file() else []
 
 
 def _require_one_reading(path: Path) -> None:

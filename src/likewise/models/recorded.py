@@ -350,7 +350,7 @@ def _from_arrow(column: Any, spec: OutputSpec) -> Array:
             raise ModelError(f"an answer of {spec.name!r} is missing", remedy="Record them again")
         flat = flat.flatten()
     # Of whole numbers with gaps numpy would make floats, and names would be close to their neighbours.
-    whole = flat.null_count and flat.type in (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.bool_())
+    whole = flat.null_count and (pa.types.is_integer(flat.type) or pa.types.is_boolean(flat.type))
     array = of_objects(flat.to_pylist()) if whole else np.asarray(flat.to_numpy(zero_copy_only=False))
     return array.reshape(len(column), *each)
 

@@ -29,6 +29,9 @@ LIBRARIES = (
     *("torch", "onnxscript", "openvino", "xgboost", "xgboost-cpu", "lightgbm", "catboost"),
 )
 
+CODE = "code"
+"""Where a report lists the code and the files that the options of a model name."""
+
 
 def origin(
     targets: Mapping[str, Any],
@@ -80,6 +83,8 @@ def model_artefact(target: Any, model: Model | None, details: Mapping[str, Any] 
     size = content.stat().st_size if isinstance(content, Path) else None if content is None else len(content)
     if beside := weights_beside(target, details):
         details = {**(details or {}), EXTERNAL_DATA: beside}
+    if model is not None and (code := named_by(model.options)):
+        details = {**(details or {}), CODE: code}
     return Artefact(name, kind, sha256_of(target), size, details)
 
 
@@ -87,6 +92,17 @@ def weights_beside(target: Any, details: Mapping[str, Any] | None) -> dict[str, 
     """The SHA-256 of the files that an open model says its weights are in, by their names from its own folder on."""
     content, names = _content(target), (details or {}).get(EXTERNAL_DATA, ())
     return {name: files.hash_file(str(content.parent / name)) for name in names} if isinstance(content, Path) else {}
+
+
+def named_by(options: Mapping[str, Any]) -> dict[str, str | None]:
+    """The SHA-256 of the code and the files that a model's options name, as they name them; None for what has none."""
+    named = {name: value for name, value in options.items() if isinstance(value, str | PathLike) or name == "factory"}
+    found = {name: sha256_of(value) for name, value in named.items()}
+    return {
+        str(value) if isinstance(value, str | PathLike) else name: found[name]
+        for name, value in named.items()
+        if found[name] is not None or name == "factory"
+    }
 
 
 def hash_ahead(source: Source, *targets: Any) -> None:

@@ -106,9 +106,10 @@ class Checkpoint:
             hashes = {side: provenance.sha256_of(target) for side, target in targets.items()}
             hashes["data"] = fingerprint()
             weights = {side: provenance.weights_beside(target, details.get(side)) for side, target in targets.items()}
+            code = {side: provenance.named_by(getattr(self._settings, f"{side}_options")) for side in targets}
             said = {name: value for name, value in stated(self._settings).items() if name not in WRITTEN}
-            asked = [hashes, weights, json.loads(dumps(said)), provenance.tools(), provenance.machine()]
-            if None not in hashes.values():
+            asked = [hashes, weights, code, json.loads(dumps(said)), provenance.tools(), provenance.machine()]
+            if None not in [*hashes.values(), *(sha256 for named in code.values() for sha256 in named.values())]:
                 self._key = hashlib.sha256(dumps(asked).encode()).hexdigest()
         return self._key
 

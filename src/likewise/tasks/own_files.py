@@ -57,6 +57,9 @@ def _reads(source: str | PathLike[str], path: Path) -> bool:
     named = [text, *_code(text), *(matching(text) if glob.has_magic(text) else ())]
     if any(os.path.exists(name) and os.path.samefile(name, path) for name in named):
         return True
+    if text.lower().endswith(".xml"):  # OpenVINO's weights go by the name of their graph
+        weights = Path(text).with_suffix(".bin")
+        return weights.exists() and weights.samefile(path)
     return text.lower().endswith(".onnx") and names_file(Path(text), path)
 
 

@@ -25,6 +25,7 @@ from likewise.report import provenance
 from likewise.report.formats import json as json_report
 from likewise.report.formats.statement import STATEMENT, TEST_RESULT, policy_digest, resources
 from likewise.report.words import worst
+from likewise.tasks.own_files import is_within, place_of
 from likewise.tasks.settings import Settings, settings_from, stated
 
 MODELS = ("reference", "candidate")
@@ -102,8 +103,9 @@ def changed(report: str | PathLike[str], settings: Settings) -> str:
         framework = describe_model(model, options, side=side).framework
         if framework not in WHOLE:
             return f"the {side} is not identified by the hash of a file"
-        if any(isinstance(value, str) and os.path.exists(value) for value in options.values()):
-            return f"an option of the {side} names a file"
+        folders = any(isinstance(value, str) and os.path.exists(value) for value in options.values())
+        if folders or provenance.named_by(options):
+            return f"an option of the {side} names a file or code"
     if settings.trusted or settings.baseline:
         return "it depends on code" if settings.trusted else "it is held against a baseline"
     given = {name: getattr(settings, name) for name in (*MODELS, "data")}
@@ -184,12 +186,24 @@ def _summed_up(content: bytes, stored: Report, gate: str | None) -> Iterator[Poi
 
 def _model(side: str, target: Any, known: Artefact) -> Point:
     found = _same(side, str(target), provenance.sha256_of(target), known)
+    if found.holds and str(target).lower().endswith(".xml") and not _weights(known):
+        return Point(side, f"the report names {target} without its weights: it was written by an older likewise")
     for name, sha256 in _weights(known).items() if found.holds else ():
         weights = Path(target).parent / name
         if Path(target).parent.resolve() not in weights.resolve().parents:
             return Point(side, f"the report looks for weights outside the folder of {target}", holds=False)
         if not weights.is_file() or files.hash_file(str(weights)) != sha256:
             return Point(side, f"{weights} is not what the {side} of the report had its weights in", holds=False)
+    code = (known.details or {}).get(provenance.CODE)
+    for named, sha256 in code.items() if found.holds and isinstance(code, Mapping) else ():
+        # Only what lies here is looked at: a report may name any file.
+        file = re.sub(r"(?<=\.py):[^:]*$", "", str(named))
+        again = files.hash_file(file) if os.path.isfile(file) and is_within(place_of(file), place_of(".")) else None
+        if sha256 is None or again is None:
+            return Point(side, f"the {side} of the report was made by {named}, which cannot be held against it here")
+        if again != sha256:
+            return Point(side, f"{named} is not the code that the {side} of the report was made by", holds=False)
+        found = replace(found, told=f"{found.told}, made by {named}")
     return found
 
 

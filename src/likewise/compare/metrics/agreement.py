@@ -74,6 +74,7 @@ class Agreement:
     """What is known about the labels of one pair of outputs."""
 
     rows: int = 0
+    told: int = 0
     flips: int = 0
     material: int = 0
     unknown_margins: int = 0
@@ -103,6 +104,7 @@ class Agreement:
         types = self.reference_types, self.candidate_types
         return {
             "rows": self.rows,
+            "told": self.told,
             "confusion": self.confusion.shown("reference", "candidate"),
             "margins": {"unknown": self.unknown_margins, "spans": self.margins.spans()},
             "flips_by_column": None if self.by_column is None else list(self.by_column),
@@ -142,6 +144,7 @@ class AgreementMetric:
         candidate_labels, candidate_types = _counted(pair.candidate)
         return Agreement(
             rows=len(flipped),
+            told=int(np.count_nonzero(row_any(rows_of(~(_missing(pair.reference) & _missing(pair.candidate)))))),
             flips=len(margins),
             material=int(np.count_nonzero(rows_beyond(pair, flipped))),
             unknown_margins=len(margins) - int(np.count_nonzero(known)),
@@ -155,6 +158,23 @@ class AgreementMetric:
             reference=Constancy.of(pair.reference),
             candidate=Constancy.of(pair.candidate),
         )
+
+
+def _missing(labels: Array) -> Array:
+    """Which labels are none: None, NaN, no time."""
+    if labels.dtype.kind in "fc":
+        return np.asarray(np.isnan(labels))
+    if labels.dtype.kind in "mM":
+        return np.asarray(np.isnat(labels))
+    if labels.dtype.kind != "O":
+        return np.zeros(labels.shape, dtype=bool)
+    return np.asarray(np.frompyfunc(_is_none, 1, 1)(labels), dtype=bool).reshape(labels.shape)
+
+
+def _is_none(label: Any) -> bool:
+    if isinstance(label, str):
+        return False
+    return label is None or (isinstance(label, float) and label != label) or str(label) in ("NaT", "<NA>")
 
 
 def rows_beyond(pair: Pair, flipped: Array | None = None) -> Array:

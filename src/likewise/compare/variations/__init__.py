@@ -121,7 +121,8 @@ def _bytes(plan: Plan, side: Side) -> int | None:
     """Of its file, or of what it has learnt; None where neither tells what a model does."""
     target, details = (plan.reference if side.name == REFERENCE else plan.candidate).target, side.runner.details
     if isinstance(target, str | Path) and os.path.isfile(target):
-        return None if EXTERNAL_DATA in details else os.path.getsize(target)
+        weights = (os.path.join(os.path.dirname(target), name) for name in details.get(EXTERNAL_DATA, ()))
+        return sum(map(os.path.getsize, (target, *weights)))
     learnt = details.get(PARAMETERS)
     # Of an estimator they are what it was made with, not how many it has learnt.
     return 4 * learnt if isinstance(learnt, int) and learnt else None

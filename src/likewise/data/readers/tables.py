@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import hashlib
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,7 +89,13 @@ class TableSource:
 
     @cached_property
     def fingerprint(self) -> str:
-        return files.hash_files(self.paths)
+        stored = files.hash_files(self.paths)
+        if not self.partitions:
+            return stored
+        # What the names of folders say is in no file, and in every row.
+        types = {name: str(self.schema.field(name).type) for name in self.partitions[0]}
+        said = [sorted(part.items()) for part in self.partitions]
+        return hashlib.sha256(repr((stored, types, said)).encode()).hexdigest()
 
     @property
     def rows(self) -> int | None:

@@ -161,6 +161,10 @@ class EndpointRunner(Apart):
         except (AttributeError, KeyError, TypeError) as error:
             told = f"{home} says of its model what cannot be read: {type(error).__name__} {error}"
             raise EndpointError(told, remedy="Inputs and outputs have a name, a datatype and a shape") from error
+        for specs in (inputs, outputs):
+            names = [spec.name for spec in specs]
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise EndpointError(f"{home} declares {twice!r} twice", remedy="Names tell inputs and outputs apart")
         self.signature = Signature(inputs or None, outputs or None)
         binary = self._settings["binary"]
         if binary is None:
@@ -233,6 +237,11 @@ def _joined(parts: list[dict[str, Array]]) -> dict[str, Array]:
     names = list(parts[0])
     if any(list(part) != names for part in parts):
         raise EndpointError("the server gives different outputs from request to request")
+    for name in names if len(parts) > 1 else ():
+        arrays = [part[name] for part in parts]
+        if np.result_type(*arrays).kind == "f":
+            wide = (array for array in arrays if array.dtype.kind in "iu" and array.dtype.itemsize == 8)
+            protocols.require_held((value for array in wide for value in array.ravel().tolist()), name)
     try:
         return {name: np.concatenate([part[name] for part in parts]) for name in names} if len(parts) > 1 else parts[0]
     except ValueError as error:

@@ -10,7 +10,7 @@ import json
 import operator
 import re
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Protocol
 
@@ -113,8 +113,8 @@ def parsed(body: bytes, tally: Tally) -> Any:
         raise EndpointError(f"the answer is not whole JSON ({len(body):,} bytes, {shown!r}…){why}") from error
 
 
-def column(values: Any, name: str, tally: Tally) -> Array:
-    """Answers from a list, one a row: numbers with NaN for null, or text."""
+def column(values: Any, name: str, tally: Tally, *, floating: bool = False) -> Array:
+    """Answers from a list, one a row: numbers with NaN for null, or text. `floating`: they are said to be fractions."""
     import numpy as np
 
     if not isinstance(values, list):
@@ -126,11 +126,23 @@ def column(values: Any, name: str, tally: Tally) -> Array:
         return found.reshape(shape)
     if not all(value is None or isinstance(value, bool | int | float) for value in flat):
         raise EndpointError(f"{name!r} of the answer holds what is neither number nor text")
-    gaps = sum(value is None or value != value for value in flat)
-    if gaps:
-        tally.nulls += gaps
-        flat = [float("nan") if value is None else float(value) for value in flat]
-    return np.array(flat, dtype=None if flat else float).reshape(shape)
+    tally.nulls += sum(value is None or value != value for value in flat)
+    numbers = [float("nan") if value is None else value for value in flat]
+    found = np.array(numbers, dtype=float if floating or not numbers else None)
+    if found.dtype.kind in "biu" or floating:
+        return found.reshape(shape)
+    require_held((value for value in flat if type(value) is int), name)
+    return found.astype(np.float64).reshape(shape)
+
+
+def require_held(whole: Iterable[int], name: str) -> None:
+    """An error for whole numbers that would be rounded to stand beside fractions or gaps."""
+    for value in whole:
+        if abs(value) > 2**53 and (abs(value) >= 2**1024 or int(float(value)) != value):
+            raise EndpointError(
+                f"{name!r} of the answer holds whole numbers beyond what a double holds, beside what is none",
+                remedy="Have the server give such numbers as text, or all of them as whole numbers",
+            )
 
 
 def _flattened(values: list[Any], name: str) -> tuple[list[Any], tuple[int, ...]]:
@@ -227,6 +239,11 @@ class OpenInference:
                 raise EndpointError(
                     f"an output of the answer is not a tensor: {type(error).__name__} {error}"
                 ) from error
+        if missing := [name for name in self.wanted if name not in found]:
+            told = f"the server declares {missing[0]!r}, and does not give it"
+            raise EndpointError(
+                told, remedy="See what it says of its model: outputs that it does not give are no outputs"
+            )
         if place != len(behind):
             raise EndpointError(f"behind the outputs of the answer are {len(behind) - place:,} bytes of nothing")
         return found
@@ -245,7 +262,8 @@ class OpenInference:
             flat, nested = _flattened(list(tensor["data"]), name)
             values = np.array([str(value) for value in flat], dtype=object)
         else:
-            answered = column(list(tensor["data"]), name, tally)
+            floating = np.dtype(dtype).kind == "f"
+            answered = column(list(tensor["data"]), name, tally, floating=floating)
             given, nested = answered.ravel(), answered.shape
             values = given.astype(dtype) if given.dtype.kind in "biuf" else given
             if values is given or (values.dtype.kind in "biu" and not np.array_equal(values, given)):
@@ -307,6 +325,8 @@ class Instances:
     def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
         document = parsed(body, tally)
         if isinstance(document, Mapping):
+            if "predictions" in document and "outputs" in document:
+                raise EndpointError("the answer has both 'predictions' and 'outputs'")
             document = document.get("predictions", document.get("outputs", document))
         return outputs_of(document, tally)
 

@@ -300,7 +300,7 @@ def _refuse_escaping_data(proto: ModelProto, path: Path) -> None:
 
 def beside(path: Path) -> list[str]:
     """The files that hold tensors of a graph, by their names from its folder on; the graph's own is not among them."""
-    places = {str(entry.value) for _, entry in _locations(_stored(path).graph.initializer)}
+    places = {str(entry.value) for _, entry in _locations(every_tensor(_stored(path)))}
     return sorted(name for name in places if not path.samefile(path.parent / name))
 
 

@@ -38,6 +38,28 @@ OPTIONS = {
     "reference": SHARED,
 }
 
+SESSION = frozenset(
+    f"session.{name}"
+    for name in (
+        *("allow_released_opsets_only", "debug_layout_transformation", "disable_aot_function_inlining"),
+        *(
+            "disable_cpu_ep_fallback",
+            "disable_double_qdq_remover",
+            "disable_prepacking",
+            "disable_qdq_constant_folding",
+        ),
+        *("disable_quant_qdq", "dynamic_block_base", "enable_cpu_mem_arena", "enable_dq_matmulnbits_fusion"),
+        *("enable_mem_pattern", "enable_quant_qdq_cleanup", "execution_mode", "force_spinning_stop"),
+        *("graph_optimizations_loop_level", "inter_op.allow_spinning", "inter_op.spin_backoff_max"),
+        *("inter_op.spin_duration_us", "intra_op.allow_spinning", "intra_op.spin_backoff_max"),
+        *("intra_op.spin_duration_us", "intra_op_thread_affinities", "prepack.enable_parallel"),
+        *("qdq_matmulnbits_accuracy_level", "qdq_matmulnbits_block_size", "qdqisint8allowed", "set_denormal_as_zero"),
+        *("strict_shape_type_inference", "use_deterministic_compute", "use_device_allocator_for_initializers"),
+        *("use_env_allocators", "use_per_session_threads", "x64quantprecision"),
+    )
+)
+"""Keys of ONNX Runtime that say how it computes. Others name files and folders that it reads or writes, or read a
+file in another way than the one that was hashed."""
 
 NARROW = {
     "bfloat16": 16,
@@ -86,6 +108,11 @@ def require_options(model: Model) -> None:
             raise UsageError(
                 f"the onnx adapter has no option {key!r} with runtime {runtime}{nearest(key, known)}",
                 remedy=f"It has: {', '.join(known)}",
+            )
+        if key.startswith("session.") and key not in SESSION:
+            raise UsageError(
+                f"{key!r} is not among the keys of ONNX Runtime that say how it computes{nearest(key, SESSION)}",
+                remedy="Keys that name files or folders are not taken: keep weights beside the graph, and leave it out",
             )
     level = model.options.get("optimization", "all")
     if level not in OPTIMIZATIONS:

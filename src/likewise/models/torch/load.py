@@ -13,8 +13,11 @@ import copy
 import json
 import os
 import pickle
+import pickletools
+import posixpath
 import re
 import zipfile
+import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -216,8 +219,43 @@ def _members(path: str) -> set[str]:
     """The names inside an archive, without its root; nothing if it is none."""
     if not zipfile.is_zipfile(path):
         return set()
-    with zipfile.ZipFile(path) as archive:
-        return {name.partition("/")[2] for name in archive.namelist()}
+    with _readable(path) as archive:
+        names = [name.partition("/")[2] for name in archive.namelist()]
+        known: set[str] = set()
+        for name in names:
+            # As torch finds them: whatever the case of their letters.
+            plain = posixpath.normpath(name.replace("\\", "/")).lower()
+            if name and plain in known:
+                raise _told_twice(path, f"{name!r} stands twice in it")
+            known.add(plain)
+        for name in archive.namelist():
+            if name.endswith(("/data.pkl", "/constants.pkl")) and _behind(archive.read(name)):
+                raise _told_twice(path, f"something stands behind what is pickled in {name!r}")
+    return set(names)
+
+
+@contextmanager
+def _readable(path: str) -> Iterator[zipfile.ZipFile]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, OSError, EOFError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _behind(content: bytes) -> bool:
+    """Does anything stand behind the end of a pickle?"""
+    try:
+        return any(code.name == "STOP" and at != len(content) - 1 for code, _, at in pickletools.genops(content))
+    except (ValueError, UnicodeDecodeError):
+        return False  # damaged, which is told where it is read
+
+
+def _told_twice(path: str, why: str) -> ModelError:
+    return ModelError(
+        f"{path} is no archive that everybody would read alike: {why}",
+        remedy="Save it again with this version of torch",
+    )
 
 
 def _program(path: str, *, trusted: bool) -> Any:
@@ -343,8 +381,11 @@ def _tensors(path: str, trusted: Sequence[str] = ()) -> Any:
     import torch
 
     try:
-        with quietly(), torch.serialization.safe_globals(_allowed(path, trusted)):
-            return torch.load(path, map_location="cpu", weights_only="*" not in trusted)
+        with quietly(), torch.serialization.safe_globals(_allowed(path, trusted)), open(path, "rb") as file:
+            found = torch.load(file, map_location="cpu", weights_only="*" not in trusted)
+            if not zipfile.is_zipfile(path) and file.tell() != os.path.getsize(path):
+                raise _told_twice(path, "something stands behind its weights")
+            return found
     except LikewiseError:
         raise
     except pickle.UnpicklingError as error:
