@@ -20,7 +20,7 @@ ESCAPE = "\x1b"
 def failed(example_folder, tmp_path_factory):
     """A failed check in processes of its own, its output and its report."""
     report = tmp_path_factory.mktemp("failed") / "artifacts" / "report.json"
-    data = ["--data", "test.parquet", "--report", report, "--explain-budget", "3"]
+    data = ["--data", "test.parquet", "--report", report, "--explain-budget", "30"]
     return command("check", "model.joblib", "model.int8.onnx", *data, folder=example_folder), report
 
 
