@@ -152,8 +152,16 @@ TURNED = {"north": "south", "south": "east", "east": "north", "west": "west"}
         (KNOWN, lambda rows: rows.assign(income=rows["income"] / 12), "income divided by 12"),
         (ENCODED, lambda rows: rows.assign(rate=rows["rate"] * 2.54), "rate times 2."),
         (KNOWN, lambda rows: rows.assign(income=rows["income"].clip(upper=50_000)), "bounded to at most 50000"),
+        (KNOWN, lambda rows: rows.assign(rate=rows["rate"].clip(lower=3.14159)), "bounded to at least 3.14"),
+        (KNOWN, lambda rows: rows.assign(rate=(rows["rate"] - 32) / 1.8), "in Celsius instead of Fahrenheit"),
+        (KNOWN, lambda rows: rows.assign(income=rows["income"] // 2_000 * 2_000), "rounded down to 2,000s"),
+        (KNOWN, lambda rows: rows.assign(age=(rows["age"] / 10).round() * 10), "rounded to 10s"),
+        (KNOWN, lambda rows: rows.assign(income=np.log1p(rows["income"])), "logarithm of one more"),
     ],
-    ids=["numbered otherwise", "unknown", "unit", "unit of trees", "cap"],
+    ids=[
+        *("numbered otherwise", "unknown", "unit", "unit of trees", "cap", "floor"),
+        *("temperature", "rounded down", "rounded", "logarithm"),
+    ],
 )
 def test_what_a_service_makes_of_a_column(model, served, told):
     answer = model.predict if model is ENCODED else lambda rows: model.predict_proba(rows)[:, 1]
