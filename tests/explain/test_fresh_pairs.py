@@ -456,3 +456,29 @@ def test_a_scale_that_calibration_found_is_a_matter_of_quantising(tmp_path):
     report = likewise.check(str(tmp_path / "right.onnx"), str(tmp_path / "wrong.onnx"), rows, edge="off")
     assert report.diagnoses[0].cause == "quantization"
     assert "scale" in report.diagnoses[0].culprit
+
+
+def test_a_table_of_indices_is_stored_like_weights(tmp_path):
+    index = np.subtract.outer(np.arange(5), np.arange(5)) + 4
+    biases, weights = RANDOM.normal(size=9).astype(np.float32), RANDOM.normal(size=(5, 3)).astype(np.float32)
+    for name, held in (("right", index), ("wrong", index.T.copy())):
+        nodes = [
+            helper.make_node("Gather", ["biases", "index"], ["b"], "positions"),
+            helper.make_node("Add", ["x", "b"], ["a"], "add"),
+            helper.make_node("Softmax", ["a"], ["s"], "softmax"),
+            helper.make_node("MatMul", ["s", "w"], ["y"], "last"),
+        ]
+        stored = {"biases": biases, "index": held, "w": weights}
+        graph = helper.make_graph(
+            nodes,
+            "attention",
+            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 5, 5])],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 5, 3])],
+            [numpy_helper.from_array(array, key) for key, array in stored.items()],
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, tmp_path / f"{name}.onnx")
+    rows = {"x": RANDOM.normal(size=(40, 5, 5)).astype(np.float32)}
+    report = likewise.check(str(tmp_path / "right.onnx"), str(tmp_path / "wrong.onnx"), rows, edge="off")
+    assert report.diagnoses[0].cause == "weight-corruption"
+    assert "index" in report.diagnoses[0].culprit + report.diagnoses[0].evidence

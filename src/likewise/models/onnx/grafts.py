@@ -56,6 +56,9 @@ class Differing:
     inner: bool = False
 
 
+LONGEST_SETTING = 16
+"""Axes, sizes and pads are no longer than this; whole numbers beyond it are a table, such as one of indices."""
+
 UNTOLD = {"allowzero"}
 """Attributes that exporters set as they please, as no shape that they write has a nought in it."""
 
@@ -261,7 +264,7 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
     if ours.shape == theirs.shape and _same(ours, theirs):
         return
     floats = ours.dtype.kind == "f" and ours.size > 1
-    kind = "narrowed" if _cut_off(ours, theirs) else "weights" if floats else "constant"
+    kind = "narrowed" if _cut_off(ours, theirs) else "weights" if floats or ours.size > LONGEST_SETTING else "constant"
     if not floats and (ours.shape != theirs.shape or ours.size <= MOST_SHOWN or ours.dtype.kind not in "biu"):
         told = f"input {slot} ('{held.tensor}') is {_short(ours)}, in the reference {_short(theirs)}"
     elif ours.shape != theirs.shape:
@@ -368,7 +371,8 @@ def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> Diffe
         for here, wanted_name in zip(mine.input, yours.input, strict=False):
             if here in stored and wanted_name in known:
                 if not _same(stored[here], known[wanted_name]):
-                    kind = "weights" if stored[here].dtype.kind == "f" else "constant"
+                    table = stored[here].dtype.kind == "f" or stored[here].size > LONGEST_SETTING
+                    kind = "weights" if table else "constant"
                     values = f"'{here}' is {_short(stored[here])}, in the reference {_short(known[wanted_name])}"
                     return Differing(kind, name, f"{said}: {values}")
             elif matched.get(order.get(here, -1), order.get(here)) != others.get(wanted_name):
