@@ -58,11 +58,11 @@ NUMBERS: Mapping[str, Callable[[Array], Array]] = {
 }
 """What is done to numbers, beside factors and rounding."""
 
-POWERS = tuple(np.arange(-4.0, 4.25, 0.25).tolist())
-HALFWAY, HALVINGS, SIMPLE, NEARER, FEW_BEYOND = 0.7, 24, 1e-3, 0.1, 0.1
-"""Powers of ten that are tried as factors, the part of the difference that the nearest may leave on a few rows, thirds
-that it is narrowed down by, how near a simple number has to be, the part that may be left then, and the part of the
-rows that may agree although they are beyond a bound."""
+POWERS = tuple(np.arange(-4.0, 4.5, 0.5).tolist())
+HALFWAY, NARROWINGS, GOLDEN, SIMPLE, NEARER, FEW_BEYOND = 0.7, 22, (5**0.5 - 1) / 2, 1e-3, 0.1, 0.1
+"""Powers of ten that are tried as factors, the part of the difference that the nearest may leave on a few rows, how
+often it is narrowed down and to which part, how near a simple number has to be, the part that may be left then, and the
+part of the rows that may agree although they are beyond a bound."""
 
 SPELT: Mapping[str, Callable[[str], str]] = {
     "in lower case": str.lower,
@@ -194,9 +194,17 @@ def _apart(few: Trial, field: Field, made: Callable[[float], Array]) -> Callable
 
 def _nearest(apart: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     """Between two numbers, where the reference comes nearest to the candidate, and how far it is from it there."""
-    for _ in range(HALVINGS):
-        left, right = low + (high - low) / 3, high - (high - low) / 3
-        low, high = (low, right) if apart(left) <= apart(right) else (left, high)
+    inner = [high - GOLDEN * (high - low), low + GOLDEN * (high - low)]
+    left = [apart(number) for number in inner]
+    for _ in range(NARROWINGS):
+        # Of the two numbers inside, the nearer one is inside again, and has been asked about.
+        if left[0] <= left[1]:
+            high = inner[1]
+            inner, left = [high - GOLDEN * (high - low), inner[0]], [np.nan, left[0]]
+        else:
+            low = inner[0]
+            inner, left = [inner[1], low + GOLDEN * (high - low)], [left[1], np.nan]
+        left = [apart(number) if np.isnan(known) else known for number, known in zip(inner, left, strict=True)]
     return (low + high) / 2, apart((low + high) / 2)
 
 
