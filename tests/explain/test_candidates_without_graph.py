@@ -12,11 +12,13 @@ import xgboost as xgb
 from catboost import CatBoostRegressor
 from lightgbm import LGBMClassifier
 from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, PowerTransformer, StandardScaler
 
 import data_only
+import likewise
 from likewise.explain.case import OUT_OF_TIME, OutOfTimeError
 from likewise.explain.probes import trees
 
@@ -168,6 +170,23 @@ def test_what_a_service_makes_of_a_column(model, served, told):
     found = first(lambda rows: {"y": answer(rows)}, lambda rows: {"y": answer(served(rows))}, TABLE)
     assert found.cause == "preprocessing-differs"
     assert found.explained_share > 0.98, "a factor is found to some digits"
+    assert told in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("served", "told"),
+    [
+        (lambda rows: rows.fillna({"rate": 2.5}), "rate filled with 2.5 where it is missing"),
+        (lambda rows: rows.assign(income=rows["income"] / 1000), "income divided by 1000"),
+    ],
+    ids=["gaps", "unit"],
+)
+def test_what_was_done_to_a_column_before_answers_were_recorded(served, told, tmp_path):
+    rows = NUMBERS.assign(rate=NUMBERS["rate"].mask(RNG.random(COUNT) < 0.3))
+    model = make_pipeline(SimpleImputer(strategy="median"), StandardScaler(), Ridge()).fit(rows, TARGET)
+    likewise.record(lambda table: {"y": model.predict(served(table))}, rows, tmp_path / "golden.parquet")
+    found = first(lambda table: {"y": model.predict(table)}, tmp_path / "golden.parquet", rows)
+    assert found.cause == "preprocessing-differs"
     assert told in found.evidence
 
 

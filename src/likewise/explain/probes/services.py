@@ -107,7 +107,11 @@ def _is_served(case: Case) -> bool:
 
 def _is_closed(case: Case) -> bool:
     """Is the candidate nothing but its answers, and can the reference be asked something else?"""
-    return _is_served(case) or (case.framework("candidate") == CODE and case.framework("reference") != "recorded")
+    return _is_served(case) or (case.framework("candidate") in (CODE, "recorded") and _can_be_asked(case, "reference"))
+
+
+def _can_be_asked(case: Case, side: str) -> bool:
+    return case.framework(side) not in ("captured", "recorded")
 
 
 @probe("preprocessing-differs", when=lambda case: _is_closed(case) and bool(fields_of(case)))
@@ -115,12 +119,16 @@ def changed_by_the_service(case: Case) -> Iterator[Explained]:
     """Each column in turn, as a service may hand it on, and whether that gives the service's answers."""
     for field in fields_of(case):
         values = Trial.whole(case).values(field)
+        ways = [_ways(values)]
         # What nothing is known of any more, such as words in capital letters, is ignored like what is not handed on.
-        if _ignored(case, field):
-            ways = chain(_ways(values), _defaults(values))
-        else:
-            ways = chain(_ways(values), _limits(case, field), _exchanged(case, field), _in_another_unit(case, field))
-        yield from _best(case, field, ways)
+        ignored = _ignored(case, field) if _can_be_asked(case, "candidate") else None
+        if not ignored:
+            ways += [_limits(case, field), _exchanged(case, field), _in_another_unit(case, field)]
+        if ignored is None:  # where the candidate can be asked, that is what the probe of missing values does
+            ways.append(_gaps(case, field))
+        if ignored is not False:
+            ways.append(_defaults(values))
+        yield from _best(case, field, chain.from_iterable(ways))
 
 
 def _best(case: Case, field: Field, ways: Iterator[tuple[str, Array]]) -> Iterator[Explained]:
@@ -216,6 +224,28 @@ def _between(good: float, bad: float) -> list[float]:
     steps = (10.0**power for power in range(int(np.ceil(np.log10(max(-low, high, 1.0)))), -4, -1))
     round_ones = (step * np.ceil(low / step) for step in steps)
     return list(dict.fromkeys((good, next((float(one) for one in round_ones if low <= one <= high), bad), bad)))
+
+
+def _gaps(case: Case, field: Field) -> Iterator[tuple[str, Array]]:
+    """What is missing filled in, where that is what most failing rows have in common."""
+    values, failing = Trial.whole(case).values(field), case.required.failing
+    empty = missing_in(values)
+    if not (empty & failing).sum() > failing.sum() / 2:
+        return
+    for told, filled in _defaults(values):
+        yield f"{told} where it is missing", np.where(empty, filled, values)
+    known = values[~empty]
+    if values.dtype.kind not in "iuf" or not len(known):
+        return
+
+    def made(number: float) -> Array:
+        return np.where(empty, number, values)
+
+    few, reach = Trial.few(case), float(np.ptp(known))
+    number, left = _nearest(_apart(few, field, made), float(known.min()) - reach, float(known.max()) + reach)
+    if left <= NEARER * few.gap():
+        for simple in (*(float(f"{number:.{digits}g}") for digits in range(1, 5)), number):
+            yield f"filled with {simple:.6g} where it is missing", made(simple)
 
 
 def _exchanged(case: Case, field: Field) -> Iterator[tuple[str, Array]]:
@@ -319,9 +349,7 @@ def _filled(values: Array, value: Any) -> Array:
 
 
 def _ignored(case: Case, field: Field) -> bool:
-    """Do the answers stay as they are when the values of a column change their rows? On record, nobody can be asked."""
-    if case.framework("candidate") == "captured":
-        return True
+    """Do the answers stay as they are when the values of a column change their rows?"""
     few = Trial.few(case)
     turned = np.roll(few.values(field), 1)
     answers = few.ask(Change("candidate", cells=[Edit(field, np.ones(len(few), dtype=bool), turned)]))
