@@ -426,6 +426,13 @@ PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parque
             "names code to run (reference_options.factory = 'models.py:build')",
         ),
         ('matrix = {factory = ["models.py:build"]}', "names code to run (matrix.factory = 'models.py:build')"),
+        (
+            'reference_options = {command = {"/bin/sh" = 1, "-c" = 2, "touch ran" = 3}}',
+            "names code to run (reference_options.command = '/bin/sh')",
+        ),
+        ('candidate_options = {with = {"evil @ file:evil" = 1}}', "(candidate_options.with = 'evil @ file:evil')"),
+        ('reference_options = {python = {"./python" = true}}', "(reference_options.python = './python')"),
+        ("reference_options = {python = true}", "names code to run (reference_options.python = 'True')"),
         ('data = "../private.csv"', "reads outside its repository (../private.csv)"),
         ('data = "../priv*.csv"', "reads outside its repository (../priv*.csv)"),
         ('candidate_options = {x = "../private.csv"}', "reads outside its repository (../private.csv)"),
@@ -475,6 +482,14 @@ def test_an_odd_configuration_is_a_usage_error(tmp_path, line):
     path.write_text(f'[gates.one]\nreference = "a.onnx"\ncandidate = "b.onnx"\ndata = "rows.csv"\n{line}\n')
     with pytest.raises(UsageError):
         load_gates(path)["one"].policy()
+
+
+def test_a_model_within_a_model_is_a_usage_error(tmp_path):
+    """It would be opened where the one inside says, at which nobody looked."""
+    nested = 'reference = {model = {model = "a.onnx", command = ["true"]}}'
+    (tmp_path / "likewise.toml").write_text(f'[gates.one]\n{nested}\ncandidate = "b.onnx"\ndata = "rows.csv"\n')
+    with pytest.raises(UsageError, match="the model of the reference is no path"):
+        load_gates(tmp_path / "likewise.toml")
 
 
 def test_a_gate_that_is_no_table_is_a_usage_error(tmp_path):

@@ -102,6 +102,12 @@ def functions(tmp_path):
 ROWS = pd.DataFrame({"x": np.arange(20.0)})
 
 
+@pytest.mark.parametrize("said", [{"command": {"/bin/sh": 1}}, {"with": {"evil": 1}}, {"python": True}, {"with": 5}])
+def test_a_place_is_told_by_text_or_a_list_of_it(said):
+    with pytest.raises(UsageError, match=next(iter(said))):
+        place.Place.of(said)
+
+
 def test_what_is_sent_is_one_program_for_an_old_python():
     tree = ast.parse(place.program(), feature_version=(3, 8))
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
