@@ -349,3 +349,28 @@ def test_a_graph_that_says_a_thing_twice_alike_is_read():
     assert describe.read(times([constant(value=ONE)], opsets=[("", 17), ("ai.onnx", 17)]))
     assert describe.read(times([CALL], functions=[function(ONE, default=ONE)]))
     assert describe.read(with_sparse_weight(ONE))
+
+
+def _last(tree):
+    return tree["splits"][-1]
+
+
+CATBOOST = {
+    "another feature beside the number of a split": lambda trees: _last(trees[0]).update(float_feature_index=1),
+    "another border beside the number of a split": lambda trees: _last(trees[0]).update(border=1e9),
+    "another number of a split": lambda trees: _last(trees[0]).update(split_index=0),
+    "a leaf too few": lambda trees: trees[0]["leaf_values"].pop(),
+    "leaves too many": lambda trees: trees[0]["leaf_values"].extend([1.0] * 4),
+}
+
+
+@pytest.mark.parametrize("name", [*CATBOOST, "trees of two kinds"])
+def test_json_of_catboost_that_two_readers_read_as_two_models(tmp_path, name):
+    path, quiet = tmp_path / "m.json", {"iterations": 3, "depth": 2, "verbose": 0, "allow_writing_files": False}
+    catboost.CatBoostRegressor(**quiet).fit(X, Y).save_model(str(path), format="json")
+    found = json.loads(path.read_text())
+    if name in CATBOOST:
+        CATBOOST[name](found["oblivious_trees"])
+    else:
+        found["trees"] = found["oblivious_trees"][:1]
+    refused(path, json.dumps(found).encode(), "says two things: CatBoost does not read its (oblivious_)?trees")
