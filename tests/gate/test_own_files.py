@@ -412,6 +412,17 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert (stored["abs_tol"], stored["samples"]) == (0.5, 20)
 
 
+@pytest.mark.parametrize(
+    ("words", "report"),
+    [(("fix", "model.onnx", "model.onnx"), "out.onnx"), (("export", "model.onnx"), "out.features.json")],
+)
+def test_a_report_does_not_replace_what_the_same_command_writes(own, words, report):
+    """A file that was repaired was one moment later its report, and told to pass."""
+    code, shown = run(own, *words, "--data", "rows.parquet", "-o", "out.onnx", "--report", report)
+    assert (code, f"{report} cannot take" in shown) == (2, True), shown
+    assert not (own / report).exists()
+
+
 PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parquet"\nallow_same = true\nedge = "off"\n'
 
 
@@ -473,6 +484,7 @@ ODD = {
     "lists within lists": "drop = " + "[" * 3000 + "]" * 3000,
     "a name that no file has": 'baseline = "a\\u0000.json"',
     "more processes than there can be": "workers = 10000000",
+    "a name that is too long": f'baseline = "{"a" * 5000}.json"',
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import math
 import os
@@ -363,8 +364,8 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
         found[name] = value = value if live else _plain(value)
         if value is None:
             continue
-        if name in PATHS and isinstance(value, str | PathLike) and "\0" in os.fspath(value):
-            raise UsageError(f"{name} is {os.fspath(value)!r}, which no file can be called", remedy="Check the name")
+        if name in PATHS and isinstance(value, str | PathLike) and _no_name(os.fspath(value)):
+            raise UsageError(f"{name} is {os.fspath(value)[:200]!r}, which no file can be called", remedy="Check the name")
         wanted = kinds.get(name, "")
         if wanted.startswith("tuple"):
             found[name] = value = _listed(value)
@@ -374,6 +375,17 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
             if not fits:
                 raise UsageError(f"{where + ': ' if where else ''}{name} is {entry!r}, which is {told}", remedy=remedy)
     return found
+
+
+def _no_name(path: str) -> bool:
+    """Can no file be called so: with a NUL in it, or too long?"""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    except ValueError:
+        return True
+    return False
 
 
 def _expected(name: str, wanted: str, value: Any) -> Iterator[tuple[Any, bool, str, str]]:
