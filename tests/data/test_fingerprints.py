@@ -127,7 +127,7 @@ def test_a_file_is_read_once_and_again_when_it_has_changed(tmp_path, monkeypatch
 
 @pytest.mark.skipif(os.name != "posix", reason="there, a file has no time of its last change")
 def test_a_file_whose_time_was_set_back_is_read_again(tmp_path, monkeypatch):
-    """As archives do that are unpacked with the times they were made with: weights are of one size, whatever they are."""
+    """Archives are unpacked with the times they were made with, and weights are of one size, whatever they are."""
     monkeypatch.setattr(files, "SETTLED", 0)
     path = tmp_path / "weights.bin"
     for content in (b"one", b"two"):

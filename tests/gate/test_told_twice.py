@@ -108,10 +108,22 @@ def test_a_tree_that_lightgbm_does_not_look_at(tmp_path, lgb):
 
 LIGHTGBM = {
     "a name twice, behind a lone carriage return": ("objective=", "objective=poisson\robjective=", "'objective' twice"),
-    "a name twice in the header, behind an empty line": ("num_class=1", "num_class=1\n\nnum_class=2", "'num_class' twice"),
+    "a name twice in the header, behind an empty line": (
+        "num_class=1",
+        "num_class=1\n\nnum_class=2",
+        "'num_class' twice",
+    ),
     "a NUL, at which a text ends and a file does not": ("\nTree=1", "\n\0\nTree=1", "NUL"),
-    "a line at which LightGBM ends": ("\nTree=1", "\n end of trees\nTree=1", "holds 2 trees, of which LightGBM reads 1"),
-    "lines behind the categories": ("end of parameters\n", "end of parameters\n\npandas_categorical:[[1]]\n\n\n", "behind"),
+    "a line at which LightGBM ends": (
+        "\nTree=1",
+        "\n end of trees\nTree=1",
+        "holds 2 trees, of which LightGBM reads 1",
+    ),
+    "lines behind the categories": (
+        "end of parameters\n",
+        "end of parameters\n\npandas_categorical:[[1]]\n\n\n",
+        "behind",
+    ),
 }
 
 

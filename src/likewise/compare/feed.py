@@ -211,7 +211,8 @@ def rows_apart(ours: Feed, theirs: Feed) -> Incident | None:
         "row-axis",
         f"the {telling} has the rows of {_listed(axes)} along axis {min(axes.values())}, and nothing says where the "
         f"{silent} has them: it was given them first, so that the two may not have been asked the same",
-        f"Say where the rows lie: --batch-axis {shlex.quote(told)} if there in both models, or --{silent}-option batch_axis=0",
+        f"Say where the rows lie: --batch-axis {shlex.quote(told)} if there in both models, or "
+        f"--{silent}-option batch_axis=0",
         silent,
     )
 

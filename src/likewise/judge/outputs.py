@@ -199,7 +199,8 @@ def _judge_meaning(case: Judgement, output: OutputFacts) -> None:
         f"{output.pair.candidate!r} of the candidate goes from {low:.4g} to {high:.4g}: "
         "these are scores, not probabilities",
         output=output.name,
-        remedy=f"If scores are intended, compare them with scores: --pair {shlex.quote(f'{output.pair.candidate}={scores[0]}')}"
+        remedy="If scores are intended, compare them with scores: "
+        f"--pair {shlex.quote(f'{output.pair.candidate}={scores[0]}')}"
         if scores and whole
         else "Export probabilities, or pair them with the reference's scores: --pair candidate_output=scores",
     )

@@ -23,7 +23,7 @@ from likewise.models.environments.make import name_of
 
 PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*==\s*([^\s;\\#]+)")
 PYTHON = re.compile(r"python[\d.]*t?d?(\.exe)?", re.I)
-"""How interpreters are called. A lock file may be called `python-3.11.txt`, and be marked as a program by a stranger."""
+"""How interpreters are called. A lock file may be called `python-3.11.txt`, and a stranger may mark it as a program."""
 
 INSTALLED = (
     "from importlib.metadata import distributions as d;"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import glob
 import math
 import os
@@ -25,7 +24,7 @@ from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
 from likewise.registry import modules
 from likewise.tasks import amounts
-from likewise.tasks.own_files import FILE, is_within, place_of, require_own_files
+from likewise.tasks.own_files import FILE, is_no_name, is_within, place_of, require_own_files
 
 REPORT = "parity_report.json"
 """Where the report of a command goes that says nothing else."""
@@ -187,7 +186,9 @@ def with_places(table: Mapping[str, Any]) -> dict[str, Any]:
         said = plain.get(side)
         if isinstance(said, Mapping) and "model" in said:
             if not isinstance(said["model"], str | PathLike):
-                raise UsageError(f"the model of the {side} is no path", remedy='Write { model = "FILE", python = "..." }')
+                raise UsageError(
+                    f"the model of the {side} is no path", remedy='Write { model = "FILE", python = "..." }'
+                )
             said = Elsewhere(said["model"], {name: value for name, value in said.items() if name != "model"})
         if isinstance(said, Elsewhere):
             plain[side] = said.model
@@ -364,8 +365,10 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
         found[name] = value = value if live else _plain(value)
         if value is None:
             continue
-        if name in PATHS and isinstance(value, str | PathLike) and _no_name(os.fspath(value)):
-            raise UsageError(f"{name} is {os.fspath(value)[:200]!r}, which no file can be called", remedy="Check the name")
+        if name in PATHS and isinstance(value, str | PathLike) and is_no_name(os.fspath(value)):
+            raise UsageError(
+                f"{name} is {os.fspath(value)[:200]!r}, which no file can be called", remedy="Check the name"
+            )
         wanted = kinds.get(name, "")
         if wanted.startswith("tuple"):
             found[name] = value = _listed(value)
@@ -375,17 +378,6 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
             if not fits:
                 raise UsageError(f"{where + ': ' if where else ''}{name} is {entry!r}, which is {told}", remedy=remedy)
     return found
-
-
-def _no_name(path: str) -> bool:
-    """Can no file be called so: with a NUL in it, or too long?"""
-    try:
-        os.lstat(path)
-    except OSError as error:
-        return error.errno == errno.ENAMETOOLONG
-    except ValueError:
-        return True
-    return False
 
 
 def _expected(name: str, wanted: str, value: Any) -> Iterator[tuple[Any, bool, str, str]]:

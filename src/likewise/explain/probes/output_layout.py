@@ -389,7 +389,9 @@ def _matches(
 def _misnamed(batch: Batch, wrong: Sequence[tuple[str, str, str]], theirs: Tensors, ours: Tensors) -> Explained:
     lost, name, how = next((entry for entry in wrong if entry[2]), wrong[0])
     if how:
-        remedy = f"Give it the reference's shape in the export, and say which it is: --pair {shlex.quote(f'{name}={lost}')}"
+        remedy = (
+            f"Give it the reference's shape in the export, and say which it is: --pair {shlex.quote(f'{name}={lost}')}"
+        )
         return _turned(batch, lost, name, how, (theirs[name], ours[lost]), remedy)
     held = ", ".join(f"{lost!r} is given as {name!r}" for lost, name, _ in wrong)
     pairs = " ".join(f"--pair {shlex.quote(f'{name}={lost}')}" for lost, name, _ in wrong)

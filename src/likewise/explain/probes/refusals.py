@@ -330,7 +330,9 @@ def _too_wide(case: Case, batch: Batch, side: str) -> Iterator[Explained]:
     if len(columns) - len(spare) == width:
         kept = batch.inputs.select([name for name in batch.inputs if name not in spare])
         proof = _proof(case, replace(batch, inputs=kept), f"without {listed(spare)} both models answer")
-        yield _unfit(listed(spare), f"{said}{proof}", f"Leave out: {' '.join(f'--drop {shlex.quote(name)}' for name in spare)}")
+        yield _unfit(
+            listed(spare), f"{said}{proof}", f"Leave out: {' '.join(f'--drop {shlex.quote(name)}' for name in spare)}"
+        )
     else:
         remedy = "Leave out columns that are not features: --drop COLUMN"
         if len(columns) < width:
