@@ -27,6 +27,7 @@ from likewise.data.columns import ArrowColumns
 from likewise.errors import UsageError
 from likewise.models import confinement
 from likewise.models.environments import make, place, wire
+from likewise.registry import describe_model, open_model
 from likewise.tasks.settings import load_gates, require_harmless
 from planting import command
 
@@ -447,3 +448,9 @@ def test_an_environment_is_made_once_and_kept(tmp_path, monkeypatch):
     asked = (tmp_path / "asked").read_text().splitlines()
     assert sum("pip install" in line and "package==1" in line for line in asked) == 1
     assert "numpy<2 package==1 pandas" in asked[-1]
+
+
+def test_a_framework_that_says_no_place_is_a_usage_error():
+    model = describe_model("a.onnx", {"framework": "environments"})
+    with pytest.raises(UsageError, match="nothing says which Python"), open_model(model):
+        pass
