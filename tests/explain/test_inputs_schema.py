@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -28,7 +30,14 @@ def test_a_renamed_column_is_found_and_proven(fitted, name):
 def test_an_input_under_another_name_is_found_with_the_command_that_cures_it(fitted):
     model, candidate, frame = fitted
     told = explained(model, renamed(candidate, {"income": "salary"}), frame, "schema-mismatch", "salary")
-    assert "--feed 'salary=income'" in told.remedy
+    assert "--feed salary=income" in told.remedy
+
+
+def test_names_in_a_command_are_names_whatever_they_say(fitted):
+    model, candidate, frame = fitted
+    name = "income $(touch ran)"
+    told = explained(model, renamed(candidate, {"income": name}), frame, "schema-mismatch", name)
+    assert shlex.split(told.remedy.partition(": ")[2])[:2] == ["--feed", f"{name}=income"]
 
 
 def test_a_missing_column_is_named(fitted):

@@ -25,7 +25,7 @@ from likewise.report.words import remedy_told
 
 VERIFIED = {
     "weights/sign_of_a_coefficient": "Export the reference again with likewise export: exported that way, it agrees",
-    "refusals/column_renamed": "Say so: --feed 'salary=income'",
+    "refusals/column_renamed": "Say so: --feed salary=income",
     "outputs/classes_permuted_against_recorded_answers": "Reorder the columns: output[:, [2, 0, 1]]",
     "outputs/logarithms_of_probabilities": "Apply the exp to the candidate's output: np.exp(output)",
     "outputs/channels_last": "output.transpose(0, 3, 1, 2)",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -125,3 +126,15 @@ def test_the_command_writes_the_folder_again_and_names_are_text(tmp_path):
     assert here(*told, "piece", folder=tmp_path).returncode == 2
     assert here("check", "good.onnx", "good.onnx", "--allow-same", *told[3:], "none", folder=tmp_path).returncode == 0
     assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_folder_that_cannot_be_written_costs_no_verdict(tmp_path):
+    onnx.save(scaled("mul", 0.5), tmp_path / "good.onnx")
+    onnx.save(scaled("mul", 0.75), tmp_path / "bad.onnx")
+    np.save(tmp_path / "rows.npy", np.ones((4, 2), np.float32))
+    (tmp_path / "piece").mkdir()
+    os.mkfifo(tmp_path / "piece" / "inputs.npz")
+    told = ["check", "good.onnx", "bad.onnx", "--data", "rows.npy", "--edge", "off", "-q", "--repro", "piece"]
+    here(*told, folder=tmp_path).expect(1, "piece is not written: ", "FAIL")
+    assert (tmp_path / "parity_report.json").exists()

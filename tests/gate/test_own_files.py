@@ -412,6 +412,17 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert (stored["abs_tol"], stored["samples"]) == (0.5, 20)
 
 
+@pytest.mark.parametrize(
+    ("words", "report"),
+    [(("fix", "model.onnx", "model.onnx"), "out.onnx"), (("export", "model.onnx"), "out.features.json")],
+)
+def test_a_report_does_not_replace_what_the_same_command_writes(own, words, report):
+    """A file that was repaired was one moment later its report, and told to pass."""
+    code, shown = run(own, *words, "--data", "rows.parquet", "-o", "out.onnx", "--report", report)
+    assert (code, f"{report} cannot take" in shown) == (2, True), shown
+    assert not (own / report).exists()
+
+
 PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parquet"\nallow_same = true\nedge = "off"\n'
 
 
@@ -426,6 +437,13 @@ PLAIN = 'reference = "model.onnx"\ncandidate = "model.onnx"\ndata = "rows.parque
             "names code to run (reference_options.factory = 'models.py:build')",
         ),
         ('matrix = {factory = ["models.py:build"]}', "names code to run (matrix.factory = 'models.py:build')"),
+        (
+            'reference_options = {command = {"/bin/sh" = 1, "-c" = 2, "touch ran" = 3}}',
+            "names code to run (reference_options.command = '/bin/sh')",
+        ),
+        ('candidate_options = {with = {"evil @ file:evil" = 1}}', "(candidate_options.with = 'evil @ file:evil')"),
+        ('reference_options = {python = {"./python" = true}}', "(reference_options.python = './python')"),
+        ("reference_options = {python = true}", "names code to run (reference_options.python = 'True')"),
         ('data = "../private.csv"', "reads outside its repository (../private.csv)"),
         ('data = "../priv*.csv"', "reads outside its repository (../priv*.csv)"),
         ('candidate_options = {x = "../private.csv"}', "reads outside its repository (../private.csv)"),
@@ -466,6 +484,7 @@ ODD = {
     "lists within lists": "drop = " + "[" * 3000 + "]" * 3000,
     "a name that no file has": 'baseline = "a\\u0000.json"',
     "more processes than there can be": "workers = 10000000",
+    "a name that is too long": f'baseline = "{"a" * 5000}.json"',
 }
 
 
@@ -475,6 +494,14 @@ def test_an_odd_configuration_is_a_usage_error(tmp_path, line):
     path.write_text(f'[gates.one]\nreference = "a.onnx"\ncandidate = "b.onnx"\ndata = "rows.csv"\n{line}\n')
     with pytest.raises(UsageError):
         load_gates(path)["one"].policy()
+
+
+def test_a_model_within_a_model_is_a_usage_error(tmp_path):
+    """It would be opened where the one inside says, at which nobody looked."""
+    nested = 'reference = {model = {model = "a.onnx", command = ["true"]}}'
+    (tmp_path / "likewise.toml").write_text(f'[gates.one]\n{nested}\ncandidate = "b.onnx"\ndata = "rows.csv"\n')
+    with pytest.raises(UsageError, match="the model of the reference is no path"):
+        load_gates(tmp_path / "likewise.toml")
 
 
 def test_a_gate_that_is_no_table_is_a_usage_error(tmp_path):

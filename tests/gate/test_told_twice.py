@@ -106,6 +106,40 @@ def test_a_tree_that_lightgbm_does_not_look_at(tmp_path, lgb):
         opened(tmp_path / "m.lgb")
 
 
+LIGHTGBM = {
+    "a name twice, behind a lone carriage return": ("objective=", "objective=poisson\robjective=", "'objective' twice"),
+    "a name twice in the header, behind an empty line": (
+        "num_class=1",
+        "num_class=1\n\nnum_class=2",
+        "'num_class' twice",
+    ),
+    "a NUL, at which a text ends and a file does not": ("\nTree=1", "\n\0\nTree=1", "NUL"),
+    "a line at which LightGBM ends": (
+        "\nTree=1",
+        "\n end of trees\nTree=1",
+        "holds 2 trees, of which LightGBM reads 1",
+    ),
+    "lines behind the categories": (
+        "end of parameters\n",
+        "end of parameters\n\npandas_categorical:[[1]]\n\n\n",
+        "behind",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LIGHTGBM)
+def test_text_of_lightgbm_that_two_readers_read_as_two_models(tmp_path, lgb, name):
+    before, after, told = LIGHTGBM[name]
+    whole = re.sub("\ntree_sizes=.*|\npandas_categorical:.*\n", "", lgb)
+    assert before in whole
+    refused(tmp_path / "m.lgb", whole.replace(before, after, 1).encode(), told)
+
+
+def test_line_ends_of_windows_are_line_ends(tmp_path, lgb):
+    (tmp_path / "m.lgb").write_bytes(re.sub("\ntree_sizes=.*", "", lgb).replace("\n", "\r\n").encode())
+    opened(tmp_path / "m.lgb")
+
+
 def test_bytes_behind_a_model_of_catboost(tmp_path):
     quiet = {"iterations": 3, "depth": 2, "verbose": 0, "allow_writing_files": False}
     path = tmp_path / "m.cbm"
@@ -327,3 +361,28 @@ def test_a_graph_that_says_a_thing_twice_alike_is_read():
     assert describe.read(times([constant(value=ONE)], opsets=[("", 17), ("ai.onnx", 17)]))
     assert describe.read(times([CALL], functions=[function(ONE, default=ONE)]))
     assert describe.read(with_sparse_weight(ONE))
+
+
+def _last(tree):
+    return tree["splits"][-1]
+
+
+CATBOOST = {
+    "another feature beside the number of a split": lambda trees: _last(trees[0]).update(float_feature_index=1),
+    "another border beside the number of a split": lambda trees: _last(trees[0]).update(border=1e9),
+    "another number of a split": lambda trees: _last(trees[0]).update(split_index=0),
+    "a leaf too few": lambda trees: trees[0]["leaf_values"].pop(),
+    "leaves too many": lambda trees: trees[0]["leaf_values"].extend([1.0] * 4),
+}
+
+
+@pytest.mark.parametrize("name", [*CATBOOST, "trees of two kinds"])
+def test_json_of_catboost_that_two_readers_read_as_two_models(tmp_path, name):
+    path, quiet = tmp_path / "m.json", {"iterations": 3, "depth": 2, "verbose": 0, "allow_writing_files": False}
+    catboost.CatBoostRegressor(**quiet).fit(X, Y).save_model(str(path), format="json")
+    found = json.loads(path.read_text())
+    if name in CATBOOST:
+        CATBOOST[name](found["oblivious_trees"])
+    else:
+        found["trees"] = found["oblivious_trees"][:1]
+    refused(path, json.dumps(found).encode(), "says two things: CatBoost does not read its (oblivious_)?trees")

@@ -25,6 +25,7 @@ from likewise.models import confinement
 from likewise.models.endpoints import protocols, transport
 from likewise.models.endpoints.open import _joined
 from likewise.models.endpoints.transport import EndpointError
+from likewise.registry import describe_model, open_model
 from likewise.report import render
 from likewise.tasks.settings import load_gates, require_harmless
 from planting import command
@@ -659,3 +660,11 @@ def test_what_a_server_declares_twice_has_no_one_reading(serve, part):
 def test_an_answer_is_called_by_one_name():
     with pytest.raises(EndpointError, match="both"):
         protocols.Instances().read(b'{"outputs": [9.0], "predictions": [1.0]}', {}, protocols.Tally())
+
+
+@pytest.mark.parametrize("address", [" http://{}/x", "\thttp://{}/x", "//{}/x", "ftp://{}/x", "{}/x"])
+def test_only_an_address_that_everybody_takes_for_one_is_asked(address):
+    """A configuration that nobody trusts named the framework, and had rows and tokens sent where there are no walls."""
+    model = describe_model(address.format("127.0.0.1:9"), {"framework": "endpoints", "protocol": "instances"})
+    with pytest.raises(UsageError, match="is no address of a server"), open_model(model):
+        pass

@@ -27,6 +27,7 @@ from likewise.data.columns import ArrowColumns
 from likewise.errors import UsageError
 from likewise.models import confinement
 from likewise.models.environments import make, place, wire
+from likewise.registry import describe_model, open_model
 from likewise.tasks.settings import load_gates, require_harmless
 from planting import command
 
@@ -100,6 +101,12 @@ def functions(tmp_path):
 
 
 ROWS = pd.DataFrame({"x": np.arange(20.0)})
+
+
+@pytest.mark.parametrize("said", [{"command": {"/bin/sh": 1}}, {"with": {"evil": 1}}, {"python": True}, {"with": 5}])
+def test_a_place_is_told_by_text_or_a_list_of_it(said):
+    with pytest.raises(UsageError, match=next(iter(said))):
+        place.Place.of(said)
 
 
 def test_what_is_sent_is_one_program_for_an_old_python():
@@ -441,3 +448,9 @@ def test_an_environment_is_made_once_and_kept(tmp_path, monkeypatch):
     asked = (tmp_path / "asked").read_text().splitlines()
     assert sum("pip install" in line and "package==1" in line for line in asked) == 1
     assert "numpy<2 package==1 pandas" in asked[-1]
+
+
+def test_a_framework_that_says_no_place_is_a_usage_error():
+    model = describe_model("a.onnx", {"framework": "environments"})
+    with pytest.raises(UsageError, match="nothing says which Python"), open_model(model):
+        pass

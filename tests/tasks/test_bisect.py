@@ -116,6 +116,25 @@ def test_nothing_changes_or_cannot_be_told(project):
     assert bisect("model.onnx", None, files[0], files[0], compare=lambda *_: pytest.fail("asked")).changed == ()
 
 
+def test_a_lock_file_is_read_whatever_it_is_called(tmp_path, monkeypatch):
+    """A repository says which of its files are programs; nobody who names a lock file asks for one to be run."""
+    lock = tmp_path / "python-3.11.lock"
+    lock.write_text("#!/bin/sh\ntouch ran\nnumpy==2.0.0\n")
+    lock.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert pins(lock) == pins(lock.name) == {"numpy": "2.0.0"}
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a stand-in for a Python is a script")
+def test_a_python_of_this_folder_is_not_looked_for_elsewhere(tmp_path, monkeypatch):
+    own = tmp_path / "python3"
+    own.write_text("#!/bin/sh\necho alpha==7\n")
+    own.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    assert pins("python3") == {"alpha": "7"}
+
+
 def test_lock_files_and_environments_are_read(tmp_path):
     lock = tmp_path / "lock.txt"
     lock.write_text("Scikit_Learn[extra]==1.5.2 \\\n    --hash=sha256:00\npip==24.0\nnumpy==2.0.0 # why\nother>=1\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -227,6 +229,10 @@ def test_outputs_that_one_tolerance_does_not_suit_get_a_limit_each(numbers):
     assert limits["small"] < 1e-5
     assert result.options.startswith("--limit ")
     assert result.options in " ".join(tables.noise_table(result, width=200).split())
+    # Outputs are called what somebody else called them, and the options are put into a command.
+    named = replace(result, limits=tuple(replace(limit, output="y --trust * $(touch ran)") for limit in result.limits))
+    assert all(word.startswith("y --trust * $(touch ran).max") for word in shlex.split(named.options)[1::2])
+    assert shlex.split(named.options)[::2] == ["--limit"] * len(named.limits)
 
 
 def test_inputs_rounded_to_float32(numbers):

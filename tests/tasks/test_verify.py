@@ -233,6 +233,21 @@ def test_code_that_a_report_names_is_not_run(folder):
     here("replay", "parity_report.json", "--trust-report", folder=folder).expect(0, "HOLDS")
 
 
+@pytest.mark.parametrize("name", ["command", "with", "python"])
+def test_a_table_that_a_report_holds_in_the_place_of_a_command_is_not_run(folder, name):
+    """Where words are expected, a table is gone through by its names, which were not looked at."""
+    said = {name: {"/bin/sh": 1, "-c": 1, f"touch {folder}/ran": 1}}
+    edited(folder, lambda found: found["provenance"]["settings"].update(reference_options=said))
+    here("replay", "parity_report.json", folder=folder).expect(2, "names code to run", "--trust-report")
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("said", [{"id": 7}, {"ignore": [7]}, {"pair": {"y": 3}}, {"preset": ["x"]}, {"causes": 5}])
+def test_settings_of_a_report_that_are_of_another_kind_are_told(folder, said):
+    edited(folder, lambda found: found["provenance"]["settings"].update(said))
+    here("replay", "parity_report.json", folder=folder).expect(2, f"the report: {next(iter(said))}")
+
+
 def test_a_run_that_is_replayed_writes_nothing(folder):
     """Formats stand among the settings of a report by their names, and a stranger's report may name any file."""
     edited(folder, lambda found: found["provenance"]["settings"].update(html="page.html", statement="told.json"))
@@ -263,6 +278,16 @@ FORGED = {
     "one more subject": lambda found: found["subject"].append({"name": "evil.onnx", "digest": {"sha256": "e" * 64}}),
     "failed tests": lambda found: found["predicate"].update(failedTests=["all of them"]),
     "another result": lambda found: found["predicate"].update(result="WARNED"),
+    "more that passed": lambda found: found["predicate"].update(passedTests=["a review by people"]),
+    "fewer warnings": lambda found: found["predicate"].update(warnedTests=["none"]),
+    "another headline": lambda found: found["predicate"]["configuration"][-2]["annotations"].update(headline="x"),
+    "more data": lambda found: found["predicate"]["configuration"].append(
+        {"name": "all customers", "digest": {"sha256": "e" * 64}, "annotations": {"role": "data"}}
+    ),
+    "data as the reference": lambda found: found["predicate"]["configuration"][0]["annotations"].update(role="data"),
+    "the name of another candidate": lambda found: found["subject"][0].update(name="production.onnx"),
+    "a digest of another kind": lambda found: found["subject"][0]["digest"].update(sha512="e" * 128),
+    "what nobody states": lambda found: found["predicate"].update(url="https://example.com/approved"),
 }
 
 
@@ -362,3 +387,17 @@ def test_a_report_has_no_code_looked_up_elsewhere(folder, tmp_path_factory):
     stored = likewise.report.load(folder / "parity_report.json").origin.candidate
     point = _model("candidate", folder / "model.onnx", replace(stored, details={"code": told}))
     assert point.holds is None
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "rows.npz"])
+def test_a_file_that_is_written_while_it_is_compared_is_not_vouched_for(folder, name):
+    """The report would name the SHA-256 of what nobody has asked, and verify would find it there."""
+    before = (folder / name).read_bytes()
+
+    def overwriting(rows):
+        (folder / name).write_bytes(before + b"\0")
+        return joblib.load(folder / "model.joblib").predict(rows)
+
+    found = likewise.check(overwriting, folder / "model.onnx", folder / "rows.npz", pair={"label": "output"})
+    assert found.outcome == "INCONCLUSIVE"
+    assert found.comparison.incidents[0].message == f"{folder / name} was written while it was compared"

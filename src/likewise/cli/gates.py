@@ -181,8 +181,14 @@ def _put_pieces(folder: Path, pieces: Mapping[str, bytes], *, passed: bool) -> N
     """Write the folder that shows a difference, and say where it is, or why there is none."""
     from likewise.data.files import atomically
 
-    for name in REPRO if pieces else ():
-        atomically(folder / name, pieces[name])
+    try:
+        for name in REPRO if pieces else ():
+            atomically(folder / name, pieces[name])
+    except (LikewiseError, OSError) as error:
+        # The verdict is told and kept all the same.
+        why = error.strerror if isinstance(error, OSError) else error.message
+        click.echo(printable(f"Error: {folder} is not written: {why}"), err=True)
+        return
     why = (
         "the candidate passes" if passed else "the candidate is not an ONNX model, is too large, or no row of it fails"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -179,8 +180,9 @@ def uncounted(side: Side, output: str, shape: tuple[int, ...], rows: int, kind: 
     return kind(
         f"the {side.name} ({side.model}) was given {rows:,} row{'s' * (rows != 1)} and answered {got} in output "
         f"{output!r}, of shape {shape}",
-        remedy=f"Every output needs one answer per row along its first axis; leave it out with --ignore {output}, or "
-        f"use --batch-axis {output}:none, or none where every call is one sample",
+        remedy="Every output needs one answer per row along its first axis; leave it out with "
+        f"--ignore {shlex.quote(output)}, or use --batch-axis {shlex.quote(f'{output}:none')}, or none "
+        "where every call is one sample",
         side=side.name,
     )
 
@@ -218,8 +220,8 @@ def _require_values(name: str, array: Array) -> None:
         if not array.ndim or kind.__hash__ is None or (kind.__eq__, kind.__hash__) == plain:
             raise ModelError(
                 f"output {name!r} holds objects of type {kind.__name__}, which cannot be compared as values",
-                remedy=f"Leave it out with --ignore {name}, or answer with numbers or text, as many for every row; "
-                "what has no rows is compared where every call is one sample: --batch-axis none",
+                remedy=f"Leave it out with --ignore {shlex.quote(name)}, or answer with numbers or text, as many for "
+                "every row; what has no rows is compared where every call is one sample: --batch-axis none",
             )
 
 

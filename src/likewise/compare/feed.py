@@ -8,6 +8,7 @@ survive it is counted, because a deployed model meets the same loss and nobody s
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -210,7 +211,8 @@ def rows_apart(ours: Feed, theirs: Feed) -> Incident | None:
         "row-axis",
         f"the {telling} has the rows of {_listed(axes)} along axis {min(axes.values())}, and nothing says where the "
         f"{silent} has them: it was given them first, so that the two may not have been asked the same",
-        f"Say where the rows lie: --batch-axis {told} if there in both models, or --{silent}-option batch_axis=0",
+        f"Say where the rows lie: --batch-axis {shlex.quote(told)} if there in both models, or "
+        f"--{silent}-option batch_axis=0",
         silent,
     )
 
@@ -322,19 +324,20 @@ def _gather(first: Batch, spec: InputSpec, *, side: str, order: Sequence[str] | 
     if rank is None or rank == 1:
         raise FeedingError(
             f"the {side} takes one column, and the data has {len(available)}: {_listed(available)}",
-            remedy=f"Name it with --feed {spec.name}=COLUMN, or leave the others out with --drop",
+            remedy=f"Name it with --feed {shlex.quote(f'{spec.name}=COLUMN')}, or leave the others out with --drop",
             side=side,
         )
     columns = list(order) if order and all(name in available for name in order) else available
     width = spec.shape[1] if spec.shape is not None and rank == 2 else None
     flat = all(first.inputs[name].ndim == 1 for name in columns)
     if rank != 2 or not flat or (isinstance(width, int) and width != len(columns)):
+        wide = next((name for name in available if first.inputs[name].ndim > 1), "COLUMN")
         whose = "the reference takes" if columns is not available else "the data has"
         raise FeedingError(
             f"input {spec.name!r} of the {side} takes {_shape_text(spec.shape) if spec.shape else 'one array'}, "
             f"{whose} {len(columns)} columns: {_listed(columns)}",
             remedy="Leave out columns that are not features with --drop, or say which one it is: "
-            f"--feed {spec.name}={next((name for name in available if first.inputs[name].ndim > 1), 'COLUMN')}",
+            f"--feed {shlex.quote(f'{spec.name}={wide}')}",
             side=side,
         )
     where = "reference's" if columns is not available else "data's"
@@ -364,7 +367,7 @@ def _missing(specs: Sequence[InputSpec], named: Mapping[str, str], available: Se
     return FeedingError(
         f"the {side} takes {_listed(missing)}, which the data does not have{guesses}",
         remedy=f"It takes: {_listed(named)}. The data has: {_listed(available)}. "
-        f"Rename the column, or use --feed {missing[0]}=COLUMN",
+        f"Rename the column, or use --feed {shlex.quote(f'{missing[0]}=COLUMN')}",
         side=side,
     )
 

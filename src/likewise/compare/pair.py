@@ -8,6 +8,7 @@ counterpart is a mismatch (failure).
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
@@ -343,7 +344,8 @@ def _unpaired(left: Mapping[str, OutputSpec], candidate: Sequence[OutputSpec], *
             "missing-output",
             f"output {spec.name!r} of the reference ({_text(spec)}) has no counterpart in the candidate, "
             f"which gives {_listed(candidate)}",
-            f"Use --pair candidate_output={spec.name}, or leave it out with --ignore {spec.name}",
+            f"Use --pair candidate_output={shlex.quote(spec.name)}, or leave it out with "
+            f"--ignore {shlex.quote(spec.name)}",
         )
         for spec in left.values()
         if not spec.view

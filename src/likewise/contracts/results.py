@@ -11,6 +11,7 @@ is given to `check`, and both must say the same.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import field
 
@@ -167,7 +168,11 @@ class NoiseResult:
     @property
     def limit_options(self) -> str:
         """The same for each output on its own."""
-        return " ".join(f"--limit {limit.output}.max_abs_diff={limit.max_abs_diff:g}" for limit in self.limits)
+        return " ".join(
+            # Names are the model's own, and this is meant to be put into a command.
+            f"--limit {shlex.quote(f'{limit.output}.max_abs_diff={limit.max_abs_diff:g}')}"
+            for limit in self.limits
+        )
 
 
 @dataclass(frozen=True, slots=True)

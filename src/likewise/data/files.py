@@ -282,9 +282,16 @@ def hash_file(path: str) -> str:
     """What `sha256sum FILE` prints; a file that has not changed since is not read again."""
     require_file(path, DataError)
     told = os.stat(path)
-    if time.time_ns() - told.st_mtime_ns < SETTLED:
+    # A file can be given any time of writing, but not any time of its last change.
+    if time.time_ns() - max(told.st_mtime_ns, told.st_ctime_ns) < SETTLED:
         return _hash_of.__wrapped__(path)
-    return _hash_of(path, told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns)
+    return _hash_of(path, *version_of(path), told.st_ctime_ns)
+
+
+def version_of(path: str) -> tuple[int, ...]:
+    """What changes where a file is written again, or another one takes its place."""
+    told = os.stat(path)
+    return told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from likewise.contracts.comparison import OutputFacts
@@ -159,7 +160,7 @@ def _judge_form(case: Judgement, output: OutputFacts) -> None:
     )
     differing = [measure for measure in ("rank_mismatch", "layout_mismatch") if output.measures.get(measure)]
     if differing:
-        remedy = f"Whatever reads the answers must expect this: --limit {differing[0]}=0 rejects it"
+        remedy = f"Whatever reads the answers must expect this: --limit {shlex.quote(f'{differing[0]}=0')} rejects it"
         code = differing[0].replace("_", "-")
         case.warn(code, f"{told}; they were compared row by row", output=output.name, remedy=remedy)
     elif output.measures.get("dtype_mismatch"):
@@ -198,7 +199,8 @@ def _judge_meaning(case: Judgement, output: OutputFacts) -> None:
         f"{output.pair.candidate!r} of the candidate goes from {low:.4g} to {high:.4g}: "
         "these are scores, not probabilities",
         output=output.name,
-        remedy=f"If scores are intended, compare them with scores: --pair {output.pair.candidate}={scores[0]}"
+        remedy="If scores are intended, compare them with scores: "
+        f"--pair {shlex.quote(f'{output.pair.candidate}={scores[0]}')}"
         if scores and whole
         else "Export probabilities, or pair them with the reference's scores: --pair candidate_output=scores",
     )

@@ -8,6 +8,7 @@ against an accepted run, which is read, compared, and never ignored.
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -186,7 +187,7 @@ def _judge_pairing(case: Judgement) -> None:
             "paired-by-position",
             "outputs were paired by their order, because neither names nor shapes tell which belong together: "
             f"{told}{', …' * (len(pairs) > 6)}",
-            remedy=f"If that is wrong, use --pair {pairs[0].candidate}=NAME",
+            remedy=f"If that is wrong, use --pair {shlex.quote(f'{pairs[0].candidate}=NAME')}",
         )
 
 

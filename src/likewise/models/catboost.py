@@ -7,6 +7,7 @@ answers than the model.
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Mapping
@@ -102,6 +103,36 @@ def _behind(content: bytes) -> str:
     return f"{extra:,} bytes stand behind its end" if extra > 0 and not follows else ""
 
 
+def _as_json(model: Any) -> dict[str, Any]:
+    """The model as CatBoost writes it."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.json"
+        model.save_model(str(path), format="json")
+        written: dict[str, Any] = json.loads(path.read_text())
+    return written
+
+
+def _read_otherwise(told: dict[str, Any], read: dict[str, Any]) -> str:
+    """The part of a file that CatBoost does not go by, while others do; empty if there is none.
+
+    A split is told twice, by its feature with its border and by a number, and it takes the number. Leaves that are too
+    few it takes from the next tree.
+    """
+    parts = ("oblivious_trees", "trees", "scale_and_bias")
+    return next((name for name in parts if told.get(name) and not _alike(told[name], read.get(name))), "")
+
+
+def _alike(told: Any, read: Any) -> bool:
+    """Are values of JSON the same, up to the digits that are written, as far as both name them?"""
+    if isinstance(told, dict) and isinstance(read, dict):
+        return all(_alike(told[name], read[name]) for name in told.keys() & read.keys())
+    if isinstance(told, list) and isinstance(read, list):
+        return len(told) == len(read) and all(map(_alike, told, read))
+    if isinstance(told, int | float) and isinstance(read, int | float):
+        return math.isclose(told, read, rel_tol=1e-6)
+    return bool(told == read)
+
+
 class CatboostAdapter(boosters.BoosterAdapter):
     """All knowledge of CatBoost."""
 
@@ -129,6 +160,8 @@ class CatboostAdapter(boosters.BoosterAdapter):
 
         written = "cbm" if content.startswith(MAGIC) else "json"
         model = catboost.CatBoost().load_model(path, format=written)
+        if written == "json" and (other := _read_otherwise(json.loads(content), _as_json(model))):
+            raise ModelError(f"{path} says two things: CatBoost does not read its {other} as they are written there")
         ranks = catboost.CatBoost._is_ranking_objective(_loss_of(model))
         other = catboost.CatBoostRanker if ranks else catboost.CatBoostRegressor
         kind = catboost.CatBoostClassifier if len(model.classes_) else other
@@ -306,10 +339,7 @@ def read_trees(model: Any) -> Ensemble | None:
 
     from likewise.models.trees.ensemble import LEAF, Gap, ensemble_of
 
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "model.json"
-        model.save_model(str(path), format="json")
-        saved = json.loads(path.read_text())
+    saved = _as_json(model)
     floats = saved["features_info"].get("float_features", [])
     columns = {entry["feature_index"]: entry["flat_feature_index"] for entry in floats}
     gaps_left = {entry["feature_index"]: entry.get("nan_value_treatment") != "AsTrue" for entry in floats}

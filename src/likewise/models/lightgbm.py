@@ -126,16 +126,21 @@ class LightgbmAdapter(boosters.BoosterAdapter):
         whole = b"\nend of trees" in content and (b"\nparameters:" in content) == (b"\nend of parameters" in content)
         if not whole:
             return "it ends early"
+        if b"\0" in content:
+            return "it holds a NUL, where some readers end"
         trees, _, rest = content.partition(b"\nend of trees")
         # Readers do not agree on which of two lines of one name counts, or on trees behind the last.
-        for section in trees.replace(b"\r", b"").split(b"\n\n"):
-            names = [line.partition(b"=")[0] for line in section.splitlines()]
+        for section in re.split(rb"[\r\n](?=Tree=)", trees):
+            names = [line.partition(b"=")[0] for line in section.splitlines() if line]
             if twice := next((name for name in names if names.count(name) > 1), b""):
                 return f"it says {twice[:40].decode(errors='replace')!r} twice in one place"
         if b"\nTree=" in rest:
             return "it has a tree behind its last"
         if content.count(b"\npandas_categorical:") > 1:
             return "it says 'pandas_categorical' twice"
+        # LightGBM looks for it in the last line of a text, and in one of the last two of a file.
+        if b"\n" in content.partition(b"\npandas_categorical:")[2].replace(b"\r\n", b"\n").removesuffix(b"\n"):
+            return "something stands behind its categories"
         if _sizes(trees) != _said_sizes(trees):
             return "its trees are not where it says"
         # It looks for the value of a parameter where its line may have ended.
@@ -143,10 +148,14 @@ class LightgbmAdapter(boosters.BoosterAdapter):
         odd = next((line for line in told if line and not PARAMETER.fullmatch(line)), b"")
         return f"among its parameters is {odd[:40].decode(errors='replace')!r}" if odd else ""
 
-    def load(self, _: str, content: bytes) -> Any:
+    def load(self, path: str, content: bytes) -> Any:
         import lightgbm
 
-        return lightgbm.Booster(model_str=content.decode())
+        booster = lightgbm.Booster(model_str=content.decode())
+        # It ends at the first line that it does not know; whoever looks for trees has all of them.
+        if booster.num_trees() != (stored := len(re.findall(rb"[\r\n]Tree=", content))):
+            raise ModelError(f"{path} holds {stored} trees, of which LightGBM reads {booster.num_trees()}")
+        return booster
 
     def runner(self, target: Any, model: Model) -> Runner:
         wrapper = target if is_wrapper(target) else None

@@ -180,7 +180,11 @@ def repair_told(report: Report) -> str:
     if any(given.get(name) for name in NOT_REPEATED) or given.get("sample", "first") != "first":
         return ""
     reference, candidate, data = (shlex.quote(str(name)) for name in files)
-    stated = [f" --{name.replace('_', '-')} {given[name]}" for name in REPEATED if given.get(name) is not None]
+    stated = [
+        f" --{name.replace('_', '-')} {shlex.quote(str(given[name]))}"
+        for name in REPEATED
+        if given.get(name) is not None
+    ]
     return f"likewise fix {reference} {candidate} --data {data}{''.join(stated)} -o fixed.onnx"
 
 

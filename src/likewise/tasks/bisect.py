@@ -22,6 +22,9 @@ from likewise.errors import UsageError
 from likewise.models.environments.make import name_of
 
 PIN = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)(?:\[[^\]]*\])?\s*==\s*([^\s;\\#]+)")
+PYTHON = re.compile(r"python[\d.]*t?d?(\.exe)?", re.I)
+"""How interpreters are called. A lock file may be called `python-3.11.txt`, and a stranger may mark it as a program."""
+
 INSTALLED = (
     "from importlib.metadata import distributions as d;"
     "print('\\n'.join(sorted('%s==%s' % (p.metadata['Name'], p.version) for p in d())))"
@@ -105,8 +108,10 @@ def pins(source: str | os.PathLike[str]) -> dict[str, str]:
     path = Path(source)
     if not path.is_file():
         raise UsageError(f"there is no file {path}", remedy="Give a lock file, the output of pip freeze, or a Python")
-    if os.access(path, os.X_OK) and path.name.lower().startswith("python"):
-        done = subprocess.run([path, "-I", "-c", INSTALLED], capture_output=True, text=True, check=False, timeout=60)
+    if os.access(path, os.X_OK) and PYTHON.fullmatch(path.name):
+        # By its place: a name alone would be looked for among the programs of the system.
+        words = [os.path.abspath(path), "-I", "-c", INSTALLED]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
         text = done.stdout
     else:
         text = path.read_text(encoding="utf-8", errors="replace")

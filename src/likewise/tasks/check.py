@@ -30,7 +30,7 @@ from likewise.contracts.comparison import (
     Untried,
 )
 from likewise.contracts.data import Source
-from likewise.contracts.models import MADE_FROM, Model
+from likewise.contracts.models import Model
 from likewise.contracts.report import Explanation, Report
 from likewise.contracts.values import dataclass
 from likewise.contracts.verdict import Policy
@@ -53,13 +53,11 @@ from likewise.tasks.isolation import live
 from likewise.tasks.isolation.messages import EDGE, EXPLAINING, SHAPES
 from likewise.tasks.isolation.supervisor import CrashError, job_of, narrowed, supervise, told_in
 from likewise.tasks.judge import held_to_baseline
+from likewise.tasks.lineage import of_other_data, stale, versions, written_meanwhile
 from likewise.tasks.settings import KNOWN, Settings, plain_values, require_known, stated, with_formats, with_places
 
 if TYPE_CHECKING:
     from likewise.explain.driver import Investigation
-
-QUANTIZED_FROM = "likewise.quantized_from"
-"""Where a quantised ONNX file says, by SHA-256, which file it was made from."""
 
 WHOLE_ROWS = 65_536
 """Rows that are asked in one call where a model gives no answer a row."""
@@ -252,10 +250,12 @@ class _Gate:
     models: dict[str, Model] = field(default_factory=dict)
     source: selection.Selection | None = None
     hashing: threading.Thread | None = None
+    versions: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     def describe_models(self) -> tuple[Model, Model]:
         """Both models, not open yet; a usage error for settings and suites that there are not."""
         settings = self.settings
+        self.versions |= versions(settings)
         self.models |= {side: model_of(settings, side) for side in ("reference", "candidate")}
         # Variations are imported where used: most gates have no matrix, and a gate starts no faster than its imports.
         if settings.matrix:
@@ -409,18 +409,10 @@ class _Gate:
         assert self.hashing is not None
         assert self.source is not None
         self.hashing.join()
-        comparison = replace(comparison, lineage=_stale(self.settings.reference, self.models["reference"], facts))
-        for side, details in facts.details.items():
-            recorded = details.get("data_fingerprint")
-            if recorded is not None and recorded != self.source.fingerprint:
-                incident = Incident(
-                    "other-data",
-                    f"the answers of the {side} were recorded for other data than {self.source.location}",
-                    "Record them again for this data, or name rows by a column: --id COLUMN",
-                    side,
-                )
-                return replace(comparison, incidents=(incident, *comparison.incidents))
-        return comparison
+        lineage = stale(self.settings.reference, self.models["reference"], facts)
+        doubts = (written_meanwhile(self.versions, self.settings), of_other_data(self.source, facts))
+        incidents = (*(doubt for doubt in doubts if doubt is not None), *comparison.incidents)
+        return replace(comparison, lineage=lineage, incidents=incidents)
 
 
 def _with_sameness(comparison: Comparison, settings: Settings, facts: RunFacts) -> Comparison:
@@ -482,19 +474,3 @@ def selected(source: Source, settings: Settings) -> selection.Selection:
 def _engine(name: str) -> Engine:
     engines: Iterator[Engine] = each("compare.engines", first=name)
     return next(engine for engine in engines if engine.name == name)
-
-
-def _stale(target: Any, reference: Model, facts: RunFacts) -> tuple[str, ...]:
-    """Was the candidate made from another reference than the one it is compared with? Only files can tell."""
-    ours, theirs = facts.details.get("reference", {}), facts.details.get("candidate", {}).get("metadata", {})
-    quantized = reference.framework == "onnx" and QUANTIZED_FROM in theirs
-    made_from = theirs.get(QUANTIZED_FROM if quantized else MADE_FROM)
-    if made_from is None:
-        return ()
-    # Recorded answers stand for the model that gave them, and two exports of one model for each other.
-    others = [] if quantized else [ours.get("recorded_sha256"), ours.get("metadata", {}).get(MADE_FROM)]
-    known = [sha256 for sha256 in (*others, provenance.sha256_of(target)) if sha256 is not None]
-    if not known or made_from in known:
-        return ()
-    found = f"its file names SHA-256 {made_from[:12]}…, this is {known[0][:12]}…"
-    return (f"the candidate was made from another model than {reference.name}: {found}",)

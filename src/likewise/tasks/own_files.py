@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import mmap
 import os
@@ -94,3 +95,14 @@ def place_of(path: str | PathLike[str]) -> Path:
     """Where a file really is, whatever links lead there."""
     # A link that leads in a circle has no place; what is wrong with it is said where it is opened.
     return Path(os.path.realpath(path))
+
+
+def is_no_name(path: str) -> bool:
+    """Can no file be called so: with a NUL in it, or too long?"""
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    except ValueError:
+        return True
+    return False

@@ -24,7 +24,7 @@ from likewise.models.arrays import RowAxes
 from likewise.models.python import SPECIFICATION
 from likewise.registry import modules
 from likewise.tasks import amounts
-from likewise.tasks.own_files import FILE, is_within, place_of, require_own_files
+from likewise.tasks.own_files import FILE, is_no_name, is_within, place_of, require_own_files
 
 REPORT = "parity_report.json"
 """Where the report of a command goes that says nothing else."""
@@ -185,6 +185,10 @@ def with_places(table: Mapping[str, Any]) -> dict[str, Any]:
     for side in ("reference", "candidate"):
         said = plain.get(side)
         if isinstance(said, Mapping) and "model" in said:
+            if not isinstance(said["model"], str | PathLike):
+                raise UsageError(
+                    f"the model of the {side} is no path", remedy='Write { model = "FILE", python = "..." }'
+                )
             said = Elsewhere(said["model"], {name: value for name, value in said.items() if name != "model"})
         if isinstance(said, Elsewhere):
             plain[side] = said.model
@@ -296,7 +300,8 @@ def require_harmless(
         texts = [entry for part in OPENED for entry in _texts(getattr(gate, part), part)]
         named = [(key, text) for key, text in texts if SPECIFICATION.match(text) and not key.endswith(".batch_axis")]
         code = [f"{key} = {text!r}" for key, text in named]
-        code += [f"{key} = {text!r}" for key, text in texts if key.rpartition(".")[2] in PLACES]
+        # Whatever kind of value it is given: a table is gone through by its names where words are expected.
+        code += [f"{key} = {text!r}" for key, text in texts if any(step in PLACES for step in key.split("."))]
         code += [f"trusted = {list(gate.trusted)}"] if gate.trusted and not trusted else []
         written = [path for path in (gate.report, *gate.formats.values()) if path is not None and path != "-"]
         faults = {
@@ -313,16 +318,17 @@ def require_harmless(
                 raise UsageError(told, remedy=f"If you trust whoever wrote it, say {flag}")
 
 
-def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """All texts in settings, however deep, with the names that lead to them."""
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    """All that settings say, however deep, with the names that lead there: names are texts too, and numbers as such."""
     if isinstance(value, Mapping):
         for key, entry in value.items():
-            yield from _texts(entry, f"{name}.{key}" if name else str(key))
+            yield name, str(key)
+            yield from _texts(entry, f"{name}.{key}")
     elif isinstance(value, list | tuple):
         for entry in value:
             yield from _texts(entry, name)
-    elif isinstance(value, str | PathLike):
-        yield name, os.fspath(value)
+    elif value is not None:
+        yield name, os.fspath(value) if isinstance(value, PathLike) else str(value)
 
 
 def _beyond(text: str, project: Path) -> bool:
@@ -359,8 +365,10 @@ def plain_values(table: Mapping[str, Any], *, where: str = "") -> dict[str, Any]
         found[name] = value = value if live else _plain(value)
         if value is None:
             continue
-        if name in PATHS and isinstance(value, str | PathLike) and "\0" in os.fspath(value):
-            raise UsageError(f"{name} is {os.fspath(value)!r}, which no file can be called", remedy="Check the name")
+        if name in PATHS and isinstance(value, str | PathLike) and is_no_name(os.fspath(value)):
+            raise UsageError(
+                f"{name} is {os.fspath(value)[:200]!r}, which no file can be called", remedy="Check the name"
+            )
         wanted = kinds.get(name, "")
         if wanted.startswith("tuple"):
             found[name] = value = _listed(value)
@@ -425,7 +433,7 @@ def overridden(gate: Settings, said: Mapping[str, Any]) -> Settings:
     return replace(gate, **changed)
 
 
-def _require_types(settings: Settings, *, where: str) -> Settings:
+def require_types(settings: Settings, *, where: str) -> Settings:
     """What a file says may be of any type; a wrong one is said where it stands."""
     from pydantic import TypeAdapter, ValidationError
 
@@ -445,7 +453,7 @@ def default_report(gate: str) -> str:
 def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
     where = f"{path.name}, gate {name!r}"
     settings = settings_from({"report": default_report(name), **table, "gate": name}, where=where)
-    return _require_types(settings, where=where)
+    return require_types(settings, where=where)
 
 
 def _parse(path: Path) -> dict[str, Any]:

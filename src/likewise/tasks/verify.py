@@ -23,10 +23,10 @@ from likewise.models.onnx.describe import EXTERNAL_DATA
 from likewise.registry import describe_model, open_source
 from likewise.report import provenance
 from likewise.report.formats import json as json_report
-from likewise.report.formats.statement import STATEMENT, TEST_RESULT, policy_digest, resources
+from likewise.report.formats.statement import STATEMENT, TEST_RESULT, policy_digest, resources, statement_of
 from likewise.report.words import worst
 from likewise.tasks.own_files import is_within, place_of
-from likewise.tasks.settings import Settings, settings_from, stated
+from likewise.tasks.settings import Settings, require_types, settings_from, stated
 
 MODELS = ("reference", "candidate")
 UNDECIDED = ("explanation", "diagnoses", "bench", "provenance")
@@ -254,8 +254,16 @@ def _stated(path: str | PathLike[str], content: bytes, stored: Report) -> Iterat
         yield Point("statement", f"{path} does not name {' and '.join(missing)} of this run", holds=False)
     elif result != ("PASSED" if passed else "FAILED") or (passed and failed != []):
         yield Point("statement", f"{path} says {str(result)[:40]}, the report {stored.outcome}", holds=False)
+    elif other := _said_otherwise(said, json.loads(json_report.dumps(statement_of(stored, report)))):
+        yield Point("statement", f"{path} says something else than the report: {', '.join(other)}", holds=False)
     else:
         yield Point("statement", f"{path} states this report, its models, data and limits: {result}", holds=True)
+
+
+def _said_otherwise(said: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """The parts of a statement that its report does not make: what a reader of the statement alone would believe."""
+    inner = _unequal(said["predicate"], expected["predicate"])
+    return [name for name in _unequal(said, expected) if name != "predicate"] + inner
 
 
 def settings_again(stored: Report, **given: Any) -> Settings:
@@ -268,7 +276,7 @@ def settings_again(stored: Report, **given: Any) -> Settings:
                 f"the {name} of the report is not a file: {named}", remedy=f"Name one that stands for it: --{name} FILE"
             )
         table[name] = named
-    settings = settings_from({**table, "explain": False}, where="the report")
+    settings = require_types(settings_from({**table, "explain": False}, where="the report"), where="the report")
     # Whatever the report calls them: formats stand among the settings by their own names too.
     return replace(settings, report=None, formats={})
 

@@ -65,6 +65,7 @@ def export(
     settings.policy()
     beside = [str(Path(output).with_suffix(f".{name}.json")) for name in ("features", "metadata")]
     require_outputs({"model": model, "data": given["data"]}, output, *beside)
+    settings.require_own_files(*beside)
     told = {name: value for name, value in stated.items() if name not in ("report", "formats", "timeout")}
     job = {"do": "export", "arguments": {"model": model, "output": output, "check": False, **told, **how}}
     written = supervise(job, timeout=settings.timeout, debug=debug)

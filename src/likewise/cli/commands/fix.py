@@ -48,6 +48,7 @@ def fix(ctx: click.Context, /, *, reference: str, candidate: str, output: str, t
     stated = options.stated(**given)
     settings = options.gate(reference, candidate, stated)
     require_outputs({"reference": reference, "candidate": candidate, "data": given["data"]}, output)
+    settings.require_own_files(output)
     carried = carry_out(settings, as_json=as_json, quiet=quiet, debug=debug, fixed=output, repro=repro)
     found, timing = carried.fixed, None
     if found.get("output") and timed and not quiet:

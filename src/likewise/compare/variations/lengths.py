@@ -7,6 +7,7 @@ answers to the rows as they are, and the candidate with the reference.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -252,7 +253,7 @@ def _unasked(
                 room = None if room is None else room - rows
         found.extend(_padding(plan, prepared, head.batch, axis, short=room is not None))
     for axis in free[AXES:]:
-        told = f"{AXES} axes are tried unless others are asked for: --shapes {axis.name}=N"
+        told = f"{AXES} axes are tried unless others are asked for: --shapes {shlex.quote(f'{axis.name}=N')}"
         found.append(
             SuiteFacts(KIND, axis.name, f"Rows of other lengths along {axis.told}", plan.nothing, not_covered=told)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -358,14 +359,14 @@ def _renamed(case: Case, batch: Batch, ours: Tensors, theirs: Tensors) -> Iterat
             Place(", ".join(dropped), ("output missing",)),
             f"the reference gives {', '.join(map(repr, ours))}, the candidate only {', '.join(map(repr, theirs))}; "
             "none of its outputs holds what is missing",
-            f"Export the model with all its outputs, or leave it out: --ignore {dropped[0]}",
+            f"Export the model with all its outputs, or leave it out: --ignore {shlex.quote(dropped[0])}",
         )
     elif added and not dropped and case.specs and "extra-output" in _codes(case):
         yield Explained(
             "output-mapping",
             Place(", ".join(added), ("an output that the reference does not have",), outputs=tuple(added)),
             f"the outputs that have a counterpart agree; {', '.join(map(repr, added))} has none",
-            f"Take it out of the export, or leave it out: --ignore {added[0]}",
+            f"Take it out of the export, or leave it out: --ignore {shlex.quote(added[0])}",
             simplicity=4,
         )
 
@@ -388,10 +389,12 @@ def _matches(
 def _misnamed(batch: Batch, wrong: Sequence[tuple[str, str, str]], theirs: Tensors, ours: Tensors) -> Explained:
     lost, name, how = next((entry for entry in wrong if entry[2]), wrong[0])
     if how:
-        remedy = f"Give it the reference's shape in the export, and say which it is: --pair {name}={lost}"
+        remedy = (
+            f"Give it the reference's shape in the export, and say which it is: --pair {shlex.quote(f'{name}={lost}')}"
+        )
         return _turned(batch, lost, name, how, (theirs[name], ours[lost]), remedy)
     held = ", ".join(f"{lost!r} is given as {name!r}" for lost, name, _ in wrong)
-    pairs = " ".join(f"--pair {name}={lost}" for lost, name, _ in wrong)
+    pairs = " ".join(f"--pair {shlex.quote(f'{name}={lost}')}" for lost, name, _ in wrong)
     return Explained(
         "output-mapping",
         Place(", ".join(lost for lost, _, _ in wrong), (held,), outputs=tuple(name for _, name, _ in wrong)),

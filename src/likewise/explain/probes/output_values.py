@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -83,7 +84,8 @@ def _kinds(case: Case, pair: Pair, rows: Array) -> Iterator[Reading]:
             "output-kind",
             f"{name} of the model",
             f"compared with the reference's {name}",
-            f"Export the {pair.spec.kind}, or compare like with like: --pair {pair.spec.candidate}={name}",
+            f"Export the {pair.spec.kind}, or compare like with like: "
+            f"--pair {shlex.quote(f'{pair.spec.candidate}={name}')}",
             "reference",
             partial(np.asarray, values),
             simplicity=3,

@@ -7,6 +7,7 @@ is looked for.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -255,7 +256,7 @@ def _together(parts: Sequence[Part]) -> Place:
 def _remedy(case: Case, few: Sequence[Part]) -> str:
     nodes = list(dict.fromkeys(quantized.name_before(node) for part in few for node in _reading(case, part)))
     if nodes:
-        excluded = " ".join(f"--exclude {node}" for node in nodes)
+        excluded = " ".join(f"--exclude {shlex.quote(node)}" for node in nodes)
         # By the range of every call, nothing is calibrated.
         operators = {node.op_type for node in edits.all_nodes(case.graph().graph)}
         dynamic = any(name.startswith("Dynamic") for name in operators)

@@ -6,6 +6,7 @@ A reason that lies in the data is proven where the data, changed accordingly, fe
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -278,14 +279,14 @@ def _absent(case: Case, batch: Batch, side: str) -> Iterator[Explained]:
     lacks = f"the {side} takes {names}, which the data does not have"
     if share is None or share < PROVEN:
         evidence = f"{lacks}; what the {side} does not take: {listed(free)}" if free else lacks
-        feed = "" if signature.table else f", or name its column: --feed {absent[0]}=COLUMN"
+        feed = "" if signature.table else f", or name its column: --feed {shlex.quote(f'{absent[0]}=COLUMN')}"
         yield _unfit(names, evidence, f"Add {names} to the data{feed}")
         return
     if signature.table:
         pairs = ", ".join(f"{column!r}: {name!r}" for name, column in renamed.items())
         remedy = Remedy(f"Rename the columns: data.rename(columns={{{pairs}}})")
     else:
-        said = "Say so: " + " ".join(f"--feed '{name}={column}'" for name, column in renamed.items())
+        said = "Say so: " + " ".join(f"--feed {shlex.quote(f'{name}={column}')}" for name, column in renamed.items())
         remedy = Remedy(done=said) if share == 1 else Remedy(said)
     yield _unfit(
         names,
@@ -329,7 +330,9 @@ def _too_wide(case: Case, batch: Batch, side: str) -> Iterator[Explained]:
     if len(columns) - len(spare) == width:
         kept = batch.inputs.select([name for name in batch.inputs if name not in spare])
         proof = _proof(case, replace(batch, inputs=kept), f"without {listed(spare)} both models answer")
-        yield _unfit(listed(spare), f"{said}{proof}", f"Leave out: {' '.join(f'--drop {name}' for name in spare)}")
+        yield _unfit(
+            listed(spare), f"{said}{proof}", f"Leave out: {' '.join(f'--drop {shlex.quote(name)}' for name in spare)}"
+        )
     else:
         remedy = "Leave out columns that are not features: --drop COLUMN"
         if len(columns) < width:

@@ -69,6 +69,10 @@ class EndpointAdapter(Adapter):
 def _settings(model: Model) -> dict[str, Any]:
     """The options of an endpoint, checked; a usage error for what would be written into a report and is a secret."""
     require_known(model, (*OPTIONS, "batch_axis"))
+    if not EXTENSION.claims(model.target):
+        # Whoever looks for servers, in a configuration of somebody else's, looks for such addresses.
+        told = f"{str(model.target)[:200]!r} is no address of a server"
+        raise UsageError(told, remedy="Write http://… or https://…")
     parts, options = urlsplit(str(model.target)), dict(model.options)
     if parts.username or parts.password or HIDDEN.search(parts.query):
         raise UsageError(

@@ -71,7 +71,8 @@ class EnvironmentAdapter(Adapter):
     @contextmanager
     def open(self, model: Model) -> Iterator[Runner]:
         place = Place.of(model.options)
-        assert place is not None
+        if place is None:
+            raise UsageError("nothing says which Python opens the model", remedy="Give option python, with or command")
         question, files = _question(model)
         with connected(place) as line:
             hello = line.hello()

@@ -70,6 +70,12 @@ class Place:
         python, packages, command = (options.get(name) for name in PLACES)
         if not (python or packages or command):
             return None
+        for name, said in zip(PLACES, (python, packages, command), strict=True):
+            # A table has words too, its names, and whoever looks for what is named would not look there.
+            if said and not isinstance(said, str | (os.PathLike if name == "python" else list | tuple)):
+                raise UsageError(
+                    f"{name} is {said!r}", remedy="Give a path" if name == "python" else "Give text or a list"
+                )
         if command and (python or packages):
             raise UsageError(
                 "a model has both a command and a Python or packages",

@@ -13,6 +13,7 @@ import inspect
 import io
 import os
 import pickle
+import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -118,7 +119,7 @@ def _remedy(references: set[str]) -> str:
             "Only if you would run a program from the same hand, allow everything with --trust '*', "
             'or trusted=["*"] in Python and likewise.toml: that runs the file\'s code'
         )
-    options = " ".join(f"--trust '{package}.*'" for package in packages)
+    options = " ".join(f"--trust {shlex.quote(f'{package}.*')}" for package in packages)
     setting = ", ".join(f'"{package}.*"' for package in packages)
     return (
         f"If you trust whoever made the file, allow it with {options}, or trusted=[{setting}] in Python and "

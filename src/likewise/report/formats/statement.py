@@ -25,33 +25,35 @@ class StatementRenderer:
     format = "statement"
 
     def render(self, report: Report, **options: Any) -> str:
-        origin = report.origin
-        whole = {"name": "parity_report.json", "digest": {"sha256": _sha256(JsonRenderer().render(report))}}
-        policy = {"name": "policy", "digest": {"sha256": policy_digest(report)}}
-        tool = {"name": "likewise", "annotations": {"version": origin.versions.get("likewise", "0")}}
-        asked = [*resources(origin.reference, "reference"), *resources(origin.data, "data")]
-        verdict = report.verdict
-        tests = {_named(check): check.outcome for check in verdict.checks}
-        tests |= {f"{suite.kind} {suite.name}": suite.outcome for suite in verdict.suites if suite.blocks}
-        told = {finding.code: finding.severity for finding in verdict.findings}
-        return dumps(
-            {
-                "_type": STATEMENT,
-                # A live object has no bytes to speak of: then the report itself is all that can be pointed to.
-                "subject": [*resources(origin.candidate, "candidate")] or [whole],
-                "predicateType": TEST_RESULT,
-                "predicate": {
-                    "result": "PASSED" if report.passed else "FAILED",
-                    "configuration": [*asked, policy, {**whole, "annotations": _told(report)}, tool],
-                    "passedTests": [name for name, outcome in tests.items() if outcome is Outcome.PASS],
-                    "warnedTests": [code for code, severity in told.items() if severity is Severity.WARNING],
-                    "failedTests": [
-                        *(name for name, outcome in tests.items() if outcome is not Outcome.PASS),
-                        *(code for code, severity in told.items() if severity in BLOCKING),
-                    ],
-                },
-            }
-        )
+        return dumps(statement_of(report, _sha256(JsonRenderer().render(report))))
+
+
+def statement_of(report: Report, sha256: str) -> dict[str, Any]:
+    """What is stated of a report, whose file has this SHA-256."""
+    origin, verdict = report.origin, report.verdict
+    whole = {"name": "parity_report.json", "digest": {"sha256": sha256}}
+    policy = {"name": "policy", "digest": {"sha256": policy_digest(report)}}
+    tool = {"name": "likewise", "annotations": {"version": origin.versions.get("likewise", "0")}}
+    asked = [*resources(origin.reference, "reference"), *resources(origin.data, "data")]
+    tests = {_named(check): check.outcome for check in verdict.checks}
+    tests |= {f"{suite.kind} {suite.name}": suite.outcome for suite in verdict.suites if suite.blocks}
+    told = {finding.code: finding.severity for finding in verdict.findings}
+    return {
+        "_type": STATEMENT,
+        # A live object has no bytes to speak of: then the report itself is all that can be pointed to.
+        "subject": [*resources(origin.candidate, "candidate")] or [whole],
+        "predicateType": TEST_RESULT,
+        "predicate": {
+            "result": "PASSED" if report.passed else "FAILED",
+            "configuration": [*asked, policy, {**whole, "annotations": _told(report)}, tool],
+            "passedTests": [name for name, outcome in tests.items() if outcome is Outcome.PASS],
+            "warnedTests": [code for code, severity in told.items() if severity is Severity.WARNING],
+            "failedTests": [
+                *(name for name, outcome in tests.items() if outcome is not Outcome.PASS),
+                *(code for code, severity in told.items() if severity in BLOCKING),
+            ],
+        },
+    }
 
 
 def _told(report: Report) -> dict[str, Any]:
