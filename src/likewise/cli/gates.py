@@ -396,7 +396,7 @@ def write(files: Mapping[str, str]) -> None:
     from likewise.data.files import atomically
 
     for path, text in files.items():
-        if path == SUMMARY:
+        if path == SUMMARY and SUMMARY in os.environ:
             with Path(os.environ[SUMMARY]).open("a", encoding="utf-8") as summary:
                 summary.write(text + "\n")
         elif path == "-":

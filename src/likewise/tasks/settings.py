@@ -138,6 +138,8 @@ class Settings:
         for name, rows in (("samples", self.samples), ("batch-size", self.batch_size)):
             if rows is not None and rows > MOST_ROWS:
                 raise UsageError(f"--{name} is {rows}", remedy="Give fewer: no data has so many rows")
+        if self.seed < 0:
+            raise UsageError(f"--seed is {self.seed}", remedy="Give zero or a number above it")
         if self.workers > MOST_WORKERS:
             raise UsageError(f"--workers is {self.workers:,}", remedy=f"Give at most {MOST_WORKERS}")
         if self.timeout is not None and not self.timeout >= 0:
@@ -192,7 +194,7 @@ def with_places(table: Mapping[str, Any]) -> dict[str, Any]:
             said = Elsewhere(said["model"], {name: value for name, value in said.items() if name != "model"})
         if isinstance(said, Elsewhere):
             plain[side] = said.model
-            plain[f"{side}_options"] = {**plain.get(f"{side}_options", {}), **said.options}
+            plain[f"{side}_options"] = {**_mapping(plain, f"{side}_options"), **said.options}
     return plain
 
 
@@ -209,8 +211,17 @@ def with_formats(table: Mapping[str, Any]) -> dict[str, Any]:
     plain = {name: value for name, value in table.items() if name not in FORMATS}
     if not files and not isinstance(plain.get("formats"), Mapping):
         return plain
-    together = {**plain.get("formats", {}), **files}
+    together = {**_mapping(plain, "formats"), **files}
     return {**plain, "formats": {k: os.fspath(v) if isinstance(v, PathLike) else v for k, v in together.items()}}
+
+
+def _mapping(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a setting has by name, nothing where it is not there."""
+    value = table.get(name, {})
+    for _, fits, told, remedy in _expected(name, "Mapping", value):
+        if not fits:
+            raise UsageError(f"{name} is {value!r}, which is {told}", remedy=remedy)
+    return value  # type: ignore[no-any-return]
 
 
 def require_own_reports(gates: Mapping[str, Settings], together: Mapping[str, str]) -> None:
@@ -263,7 +274,7 @@ def find(folder: Path) -> Path | None:
         if (own := place / FILE).is_file():
             return own
         shared = place / "pyproject.toml"
-        if shared.is_file() and "likewise" in _parse(shared).get("tool", {}):
+        if shared.is_file() and "likewise" in _tables(_parse(shared), "tool"):
             return shared
         if (above / ".git").exists():
             return None
@@ -274,7 +285,7 @@ def load_gates(path: Path) -> dict[str, Settings]:
     """Every gate of a configuration file, by name. What it says of files and modules is said from its own folder."""
     table = _parse(path)
     if path.name == "pyproject.toml":
-        table = table.get("tool", {}).get("likewise", {})
+        table = _tables(_tables(table, "tool"), "likewise")
     shared = {name: value for name, value in table.items() if name != "gates"}
     gates = table.get("gates", {})
     if not isinstance(gates, dict) or not gates:
@@ -452,8 +463,30 @@ def default_report(gate: str) -> str:
 
 def _gate(path: Path, name: str, table: dict[str, Any]) -> Settings:
     where = f"{path.name}, gate {name!r}"
+    _require_plain(table, where)
     settings = settings_from({"report": default_report(name), **table, "gate": name}, where=where)
     return require_types(settings, where=where)
+
+
+def _require_plain(value: Any, where: str) -> None:
+    """A usage error for what TOML can say and no setting is: dates, and texts with a NUL in them."""
+    if isinstance(value, Mapping):
+        for key, entry in value.items():
+            _require_plain(key, where)
+            _require_plain(entry, f"{where}: {key}")
+    elif isinstance(value, list):
+        for entry in value:
+            _require_plain(entry, where)
+    elif isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{where}: {value!r} holds a NUL character", remedy="Write it without")
+    elif not isinstance(value, str | int | float):
+        raise UsageError(f"{where}: a date or time, got {value}", remedy="Put it in quotes where a text is meant")
+
+
+def _tables(table: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A table within a table; another tool's file may have something else of that name."""
+    found = table.get(name, {})
+    return found if isinstance(found, dict) else {}
 
 
 def _parse(path: Path) -> dict[str, Any]:

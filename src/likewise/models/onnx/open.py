@@ -30,6 +30,9 @@ OPTIMIZATIONS = {
     "extended": "ORT_ENABLE_EXTENDED",
     "all": "ORT_ENABLE_ALL",
 }
+MOST_THREADS = 1024
+"""Threads of one session: a configuration of somebody else's could ask for more than a number of the runtime holds."""
+
 SHARED = ("runtime", "batch_axis", "trusted")
 """Options that every runtime takes."""
 
@@ -100,7 +103,7 @@ class Session(Protocol):
 def require_options(model: Model) -> None:
     """Refuse options and values that no session obeys."""
     runtime = model.options.get("runtime", "onnxruntime")
-    if runtime not in OPTIONS:
+    if runtime not in tuple(OPTIONS):
         raise UsageError(f"unknown runtime {runtime!r}", remedy=f"Choose one of: {', '.join(OPTIONS)}")
     for key in model.options:
         if key not in OPTIONS[runtime] and not (key.startswith("session.") and runtime == "onnxruntime"):
@@ -115,14 +118,18 @@ def require_options(model: Model) -> None:
                 remedy="Keys that name files or folders are not taken: keep weights beside the graph, and leave it out",
             )
     level = model.options.get("optimization", "all")
-    if level not in OPTIMIZATIONS:
+    if level not in tuple(OPTIMIZATIONS):
         raise UsageError(
             f"unknown optimization {level!r}{nearest(str(level), OPTIMIZATIONS)}",
             remedy=f"Choose one of: {', '.join(OPTIMIZATIONS)}",
         )
     for key in ("threads", "inter_threads"):
-        if not str(model.options.get(key, 0)).isdecimal():
+        if not str(model.options.get(key, 0)).isdecimal() or int(model.options.get(key, 0)) > MOST_THREADS:
             raise UsageError(f"{key} is {model.options[key]!r}", remedy="Give a number, such as 1; 0 is the default")
+    for key in ("providers", "disabled_optimizers"):
+        names = model.options.get(key, ())
+        if not isinstance(names, str) and not (isinstance(names, list | tuple) and all(type(n) is str for n in names)):
+            raise UsageError(f"{key} is {names!r}, which is no list of names", remedy="Give a list of names")
 
 
 def open_session(model: Model, proto: ModelProto) -> Session:
