@@ -482,3 +482,70 @@ def test_a_table_of_indices_is_stored_like_weights(tmp_path):
     report = likewise.check(str(tmp_path / "right.onnx"), str(tmp_path / "wrong.onnx"), rows, edge="off")
     assert report.diagnoses[0].cause == "weight-corruption"
     assert "index" in report.diagnoses[0].culprit + report.diagnoses[0].evidence
+
+
+class Block(nn.Module):
+    """A block that norms what its feed-forward reads, or what it gives."""
+
+    def __init__(self, *, behind: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.norm, self.up, self.down, self.behind = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8), behind
+        self.last = nn.Linear(8, 3)
+        nn.init.normal_(self.norm.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        given = x + self.down(torch.tanh(self.up(x if self.behind else self.norm(x))))
+        return self.last(self.norm(given) if self.behind else given)
+
+
+def test_a_part_that_stands_elsewhere_was_not_dropped(tmp_path):
+    reference = captured(Block(behind=False).eval(), torch.zeros(3, 8), tmp_path / "before.pt2")
+    candidate = exported(Block(behind=True).eval(), torch.zeros(3, 8), tmp_path / "behind.onnx")
+    rows = RANDOM.normal(size=(24, 8)).astype(np.float32)
+    report = likewise.check(str(reference), str(candidate), {"x": rows}, edge="off", batch_sizes=(), explain_budget=60)
+    best = report.diagnoses[0]
+    assert best.cause == "wrong-wiring"
+    assert "LayerNormalization" in best.culprit
+
+
+class Steps(nn.Module):
+    """A cell that is gone through again and again, with a gate that lets in what is new or what is old."""
+
+    def __init__(self, *, turned: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate, self.cell, self.turned = nn.Linear(6, 6), nn.Linear(6, 6), turned
+
+    def forward(self, x: torch.Tensor, count: int) -> torch.Tensor:
+        for _ in range(count):
+            open_, new = torch.sigmoid(self.gate(x)), torch.tanh(self.cell(x))
+            if self.turned:
+                x = (1 - open_) * new + open_ * x
+            else:
+                x = (1 - open_) * x + open_ * new
+        return x
+
+
+class Counted(nn.Module):
+    def __init__(self, *, turned: bool) -> None:
+        super().__init__()
+        self.steps = torch.jit.script(Steps(turned=turned))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.steps(x, x.shape[1] - 2)
+
+
+def test_what_hangs_together_otherwise_in_a_loop_is_not_missing(tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for turned, name in ((False, "reference"), (True, "candidate")):
+            module = torch.jit.script(Counted(turned=turned))
+            torch.onnx.export(module, (torch.zeros(3, 6),), tmp_path / f"{name}.onnx", dynamo=False)
+    assert any(node.op_type == "Loop" for node in onnx.load(tmp_path / "candidate.onnx").graph.node)
+    rows = RANDOM.normal(size=(24, 6)).astype(np.float32)[:3]
+    files = [str(tmp_path / f"{name}.onnx") for name in ("reference", "candidate")]
+    report = likewise.check(*files, rows, edge="off", batch_sizes=(), fixed_batch=True, explain_budget=60)
+    best = report.diagnoses[0]
+    assert (best.cause, report.outcome) == ("wrong-wiring", "FAIL")
+    assert "inside" in best.culprit

@@ -6,6 +6,7 @@ begins (`explain/splice.py`): an attribute, a constant, the wiring, a part that 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -182,6 +183,8 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
         cause = "operator-attribute"  # a table that was computed when it was exported
     elif cause in STRUCTURE and _in_one_place(culprits, told):
         cause = "operator-semantics"
+    elif _moved(culprits):
+        cause = "wrong-wiring"
     fitted = hasattr(case.native("reference"), "get_params")
     if fitted and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing):
         cause = "weight-corruption"
@@ -229,6 +232,20 @@ def _in_one_place(culprits: Sequence[Culprit], told: Sequence[tuple[str, str, Re
         module = edits.module_of(culprit.beside.candidate.node(culprit.graft.nodes[0])) or ""
         causes.setdefault(module, set()).add(cause)
     return all(len(found) > 1 for found in causes.values())
+
+
+def _moved(culprits: Sequence[Culprit]) -> bool:
+    """Does the candidate have elsewhere what it has not where the reference has it?"""
+    missing: Counter[str] = Counter()
+    more: Counter[str] = Counter()
+    for culprit in culprits:
+        graft = culprit.graft
+        if graft.how in MISSING:
+            twin = culprit.beside.twin
+            missing.update(twin.node(index).op_type for index in splice.giving_numbers(twin, graft.others))
+        elif graft.how == "bypassed":
+            more.update(culprit.beside.candidate.node(index).op_type for index in graft.nodes)
+    return bool(missing) and missing == more
 
 
 def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
@@ -320,7 +337,7 @@ def _nodes(culprits: Sequence[Culprit]) -> list[NodeProto]:
 def _place(culprits: Sequence[Culprit]) -> Place:
     found = _nodes(culprits)
     place = trace.place_of(*found)
-    if (how := culprits[0].graft.how) in MISSING:
+    if (how := culprits[0].graft.how) in MISSING and not _moved(culprits):
         twin = culprits[0].beside.twin
         missing = [twin.node(index).op_type for index in splice.giving_numbers(twin, culprits[0].graft.others)]
         place = replace(place, name=listed(missing, SHOWN), details=(f"missing {MISSING[how]} {place}",))

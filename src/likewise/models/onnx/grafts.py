@@ -6,6 +6,7 @@ they give in the place of one of its tensors. What nothing reads then is left ou
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -347,9 +348,15 @@ def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> Diffe
     stored, known = edits.constants(held), edits.constants(wanted)
     operators = [[node.op_type for node in graph.node] for graph in (held, wanted)]
     pairs: list[tuple[int, int]] = []
-    for tag, first, last, start, stop in SequenceMatcher(
-        None, operators[0], operators[1], autojunk=False
-    ).get_opcodes():
+    changes = SequenceMatcher(None, operators[0], operators[1], autojunk=False).get_opcodes()
+    if operators[0] != operators[1] and Counter(operators[0]) == Counter(operators[1]):
+        # Nothing is missing: they are written in another order, or hang together otherwise.
+        pairs, changes = _hanging_alike(held, wanted), []
+        if (place := next((i for i in range(len(held.node)) if i not in dict(pairs)), None)) is not None:
+            node = held.node[place]
+            told = f"inside, {node.op_type} that gives '{node.output[0]}' reads something else than in the reference"
+            return Differing("wiring", node.name or node.output[0], told)
+    for tag, first, last, start, stop in changes:
         if tag == "equal":
             pairs += zip(range(first, last), range(start, stop), strict=True)
         elif tag == "insert":
@@ -378,6 +385,23 @@ def _inside(one: ModelProto, held: Any, other: ModelProto, wanted: Any) -> Diffe
             elif matched.get(order.get(here, -1), order.get(here)) != others.get(wanted_name):
                 return Differing("wiring", name, f"{said} reads '{here}' where the reference reads '{wanted_name}'")
     return None
+
+
+def _hanging_alike(held: Any, wanted: Any) -> list[tuple[int, int]]:
+    """The nodes of two graphs that are made of the same inputs by the same operators, in whatever order they stand."""
+    made: list[dict[Any, list[int]]] = []
+    for graph in (held, wanted):
+        known: dict[str, Any] = {value.name: place for place, value in enumerate(graph.input)}
+        known |= {name: array.shape for name, array in edits.constants(graph).items()}
+        places: dict[Any, list[int]] = {}
+        for index, node in enumerate(graph.node):
+            # The way to a node that a graph holds many times over is long: a hash of it is not.
+            way = hash((node.op_type, *(known.get(name) for name in node.input)))
+            places.setdefault(way, []).append(index)
+            known |= {name: (way, slot) for slot, name in enumerate(node.output)}
+        made.append(places)
+    ours, theirs = made
+    return sorted(pair for way in ours for pair in zip(ours[way], theirs.get(way, ()), strict=False))
 
 
 def _settings(proto: ModelProto, node: NodeProto) -> dict[str, Any]:
