@@ -16,7 +16,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import data_only
 import likewise
+from likewise.contracts.data import Batch, RowIds
+from likewise.contracts.models import ExportRequest, Model
+from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, UsageError
+from likewise.models.onnx import edits
+from likewise.models.torch.export import TorchExporter
+from likewise.registry import open_model
 from planting import here
 
 ROWS = 8
@@ -361,3 +367,47 @@ def test_weights_that_one_file_cannot_hold_stand_beside_it(tmp_path, monkeypatch
     np.testing.assert_allclose(
         session.run(None, {"input": ROW})[0], asked(module, {"input": ROW})[0], rtol=1e-4, atol=1e-5
     )
+
+
+class Nested(nn.Module):
+    """Modules inside of others, sizes that are asked for on the way, one part called twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Linear(6, 8), nn.GELU())
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)) for _ in range(2))
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.stem(x)
+        for layer in self.layers:
+            x = x + layer(x).view(x.shape[0], 2, 4).transpose(1, 2).reshape(x.shape[0], 8)
+        return self.head(self.layers[0](x)) + torch.ones(x.shape[0], 3)
+
+
+def test_a_captured_program_is_recorded_as_the_module_it_was_captured_from_would_be(tmp_path):
+    torch.manual_seed(0)
+    module = Nested().eval()
+    rows = normal(ROWS, 6)
+    example = (torch.from_numpy(rows[:3]),)
+    program = torch.export.export(module, example, dynamic_shapes=({0: Dim("rows", min=2, max=64)},))
+    torch.export.save(program, tmp_path / "module.pt2")
+    with open_model(Model("torch", str(tmp_path / "module.pt2"))) as runner:
+        sample = Batch(RowIds(np.arange(ROWS)), ArrayColumns({"x": rows}))
+        request = ExportRequest(runner.native, runner.signature, sample, details=runner.details, recorded=True)
+        recorded = TorchExporter().export(request)
+    with pytest.warns(DeprecationWarning):
+        torch.onnx.export(module, example, tmp_path / "older.onnx", dynamo=False)
+    older = onnx.load(tmp_path / "older.onnx")
+
+    def parts(proto):
+        names = {edits.module_of(node) for node in proto.graph.node if node.op_type in ("Gemm", "LayerNormalization")}
+        return names | {node.op_type for node in proto.graph.node if node.op_type == "LayerNormalization"}
+
+    assert parts(recorded) == parts(older)
+    assert "layers.1.0" in parts(recorded)
+    session = ort.InferenceSession(recorded.SerializeToString())
+    for count in (1, 2, ROWS):
+        expected = module(torch.from_numpy(rows[:count])).detach().numpy()
+        (found,) = session.run(None, {session.get_inputs()[0].name: rows[:count]})
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)

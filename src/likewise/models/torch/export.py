@@ -13,9 +13,10 @@ import copy
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
+from os.path import commonprefix
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import extract_tb
@@ -55,6 +56,9 @@ BATCH = "batch"
 """What the axis of the rows is called; other free axes are lengths."""
 
 OLDER = "torch's older exporter (dynamo=False)"
+
+CHECKED = ("aten._assert_scalar.default", "aten._assert_tensor_metadata.default", "aten.sym_constrain_range.default")
+"""Operators of a captured program that compute nothing, and see to it that sizes are those it was captured for."""
 
 OTHER_ROWS = (5, 1)
 OTHER_LENGTHS: tuple[Callable[[int], int], ...] = (lambda size: size + 2, lambda size: 2 * size, lambda size: size - 1)
@@ -98,8 +102,10 @@ class TorchExporter:
         module = request.model
         _require_exportable(module, request)
         program = getattr(module, "meta", {}).get(PROGRAM)
-        if program is not None:
+        if program is not None and not request.recorded:
             return _program_as_onnx(program, request)
+        if program is not None:
+            module = _recordable(module)
         if request.double:
             module = copy.deepcopy(module).double()
         subject = _subject(module, request)
@@ -413,6 +419,72 @@ def _recorded(subject: Subject, opset: int | None) -> tuple[ModelProto, str]:
     return proto, f"a recorded run would not hold for other values: {lost[0].message}" if lost else ""
 
 
+def _recordable(module: Any) -> Any:
+    """The module of a captured program as the older exporter takes it: its sizes follow from what it is given."""
+    import torch
+
+    made = copy.copy(module)
+    with silently():
+        made.graph = copy.deepcopy(module.graph)
+    inside: list[str] = []
+    for node in list(made.graph.nodes):
+        called = inside if node.op in ("placeholder", "get_attr") else _callers(node)
+        if called != inside:  # in the end none is left open, which torch does not survive
+            shared = len(commonprefix([called, inside]))
+            with made.graph.inserting_before(node):
+                made.graph.call_function(_enter, (len(inside) - shared, called[shared:]))
+            inside = called
+        if node.target is torch.ops.aten.sym_size.int:
+            node.target = _size
+        elif str(node.target) in CHECKED or node.target == "_guards_fn":
+            made.graph.erase_node(node)
+        elif any(isinstance(given.meta.get("val"), torch.SymInt) for given in node.all_input_nodes):
+            node.target = _spoken(node.target)
+    made.recompile()
+    made.train = lambda mode=True: made  # noqa: ARG005 - it has no modes, and raises where it is asked for one
+    return made
+
+
+def _spoken(operator: Any) -> Any:
+    """An operator as Python calls it, which records where a size is from; what a program calls takes it as a number."""
+    import torch
+
+    schema = getattr(operator, "_schema", None)
+    if schema is None:
+        return operator
+    house = torch.Tensor if schema.arguments and schema.arguments[0].name == "self" else torch
+    return getattr(house, schema.name.rpartition("::")[2], operator)
+
+
+def _callers(node: Any) -> list[str]:
+    """The modules that call one another until a node of a captured program is reached, as recorded runs name them."""
+    names: list[str] = []
+    caller = ""
+    for path, _ in node.meta.get("nn_module_stack", {}).values() if node.op != "output" else ():
+        if path and not path.startswith("_"):
+            own = path.removeprefix(f"{caller}.")
+            # A part of an nn.Sequential carries the name of the whole once more: /stem/stem.1/Conv.
+            names.append(f"{names[-1]}.{own}" if names and own.isdigit() else own)
+            caller = path
+    return names
+
+
+def _enter(left: int, modules: Sequence[str]) -> None:
+    """What is recorded from now on is of these modules and no more of the last `left` ones, as where they are called."""
+    import torch
+
+    recording = torch._C._get_tracing_state()
+    if recording is not None:
+        for _ in range(left):
+            recording.pop_scope()
+        for module in modules:
+            recording.push_scope(f"Module::{module}")
+
+
+def _size(tensor: Any, axis: int) -> Any:
+    return tensor.shape[axis]
+
+
 def _by_position(subject: Subject) -> Any:
     """The module as the older exporter takes it: inputs in their order, answers in theirs, no dict among them."""
     import torch
@@ -429,10 +501,12 @@ def _by_position(subject: Subject) -> Any:
         args, kwargs = bound(dict(zip(subject.tensors, tensors, strict=True)), subject.parameters)
         return tuple(value for _, value in flatten((module if scripted else module.forward)(*args, **kwargs)))
 
-    if scripted:
-        # What was scripted stays so, with its branches and loops; only the call is recorded.
+    if scripted or isinstance(module, torch.fx.GraphModule):
         around = torch.nn.Module()
         around.module, around.forward = module, forward
+        if not scripted:
+            return around
+        # What was scripted stays so, with its branches and loops; only the call is recorded.
         inputs = tuple(subject.tensors.values())
         return torch.jit.trace(around, inputs, check_trace=False, strict=False)  # type: ignore[no-untyped-call]
     # A shallow copy and not a module around it: the paths of its parts are in the names of the nodes.
