@@ -535,6 +535,10 @@ def test_a_server_is_given_the_time_it_asks_for(serve, monkeypatch):
     assert all(pause < 1 for pause in waited[6:])
 
 
+def test_a_moment_that_no_calendar_has_is_not_waited_for():
+    assert transport._pause("-1 Dec 99999999999999999999 00:00 -0000 +9999 99:99:99", 0.1) == 0.1
+
+
 def test_a_certificate_of_your_own_is_known_if_you_name_it(serve, monkeypatch):
     certificate = Path(__file__).with_name("loopback.pem")
     server = serve(oip(), certificate)

@@ -131,7 +131,7 @@ def _pause(said: str, usual: float) -> float:
         return float(said)
     try:
         return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return usual
 
 
