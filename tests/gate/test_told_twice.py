@@ -329,6 +329,21 @@ def in_a_branch(node):
     return times([helper.make_node("If", ["c"], ["k"], then_branch=inner, else_branch=inner)])
 
 
+def with_weights(outer, inner, node="If"):
+    """A branch, or a loop in a branch, with a weight that is called as that of the graph is."""
+    value = helper.make_tensor_value_info("k", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Identity", ["W"], ["k"])], "inner", [], [value])
+    graph.initializer.add().CopyFrom(inner)
+    graph.initializer[0].name = "W"
+    if node == "Loop":
+        around = helper.make_node("Loop", ["", "c"], ["k"], body=graph)
+        graph = helper.make_graph([around], "around", [], [value])
+    made = times([helper.make_node("If", ["c"], ["k"], then_branch=graph, else_branch=graph)])
+    made.graph.initializer.add().CopyFrom(outer)
+    made.graph.initializer[0].name = "W"
+    return made
+
+
 CALL = helper.make_node("F", [], ["k"], domain="own")
 TWO_READINGS = {
     "an opset twice": lambda: times([constant(value=ONE)], opsets=[("", 17), ("", 12)]),
@@ -347,6 +362,8 @@ TWO_READINGS = {
     "a sparse weight": lambda: with_sparse_weight(BOTH),
     "a sparse constant": lambda: times([constant(sparse_value=sparse(BOTH))]),
     "weights in two places": in_two_places,
+    "a weight of a branch": lambda: with_weights(ONE, ZERO),
+    "a weight of a loop in a branch": lambda: with_weights(ONE, ZERO, "Loop"),
 }
 
 
@@ -361,6 +378,7 @@ def test_a_graph_that_says_a_thing_twice_alike_is_read():
     assert describe.read(times([constant(value=ONE)], opsets=[("", 17), ("ai.onnx", 17)]))
     assert describe.read(times([CALL], functions=[function(ONE, default=ONE)]))
     assert describe.read(with_sparse_weight(ONE))
+    assert describe.read(with_weights(ONE, ONE))
 
 
 def _last(tree):
