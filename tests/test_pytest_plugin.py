@@ -79,3 +79,21 @@ def test_without_a_folder_the_report_lies_beside_the_files_of_the_test_and_a_pag
     assert page.read_text().startswith("<!doctype html>")
     told = "".join(done.stdout.str().split())
     assert f"{page}, or likewise report {page.with_suffix('.json')}".replace(" ", "") in told
+
+
+@pytest.mark.parametrize("name", ["parity_report.json", "parity_report.html"])
+def test_what_lies_in_the_folder_of_reports_is_not_written_through_or_over(suite, name):
+    """A page was written through a link, to whatever file it led to."""
+    folder, own = suite.path / "reports", suite.path / "own.txt"
+    own.write_text("mine")
+    chosen = ("-k", "faithful", "--likewise-html", "--likewise-reports", "reports")
+    suite.runpytest_subprocess(*PLUGIN, *chosen).assert_outcomes(passed=1, deselected=5)
+    suite.runpytest_subprocess(*PLUGIN, *chosen).assert_outcomes(passed=1, deselected=5)
+    (written,) = folder.glob(f"*/{name}")
+    written.unlink()
+    written.symlink_to(own)
+    done = suite.runpytest_subprocess(*PLUGIN, *chosen)
+    done.assert_outcomes(failed=1, deselected=5)
+    assert own.read_text() == "mine"
+    assert "is not replaced: it is a link" in done.stdout.str()
+    assert "pytest_plugin.py" not in done.stdout.str()

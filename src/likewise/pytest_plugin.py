@@ -72,18 +72,22 @@ def parity() -> Callable[..., Report]:
 
 def _keep(report: Report, item: pytest.Item) -> tuple[str, str]:
     """Write the report, and the page if asked for, beside the files of the test; the second of a test has a number."""
-    from likewise.report import render, save
+    from likewise.data.files import require_writable
+    from likewise.errors import UsageError
+    from likewise.report import save
 
     count = item.stash[_COUNT] = item.stash.get(_COUNT, 0) + 1
     saved = _folder(item) / (f"parity_report.{count}.json" if count > 1 else "parity_report.json")
-    saved.parent.mkdir(parents=True, exist_ok=True)
+    page = saved.with_suffix(".html") if item.config.getoption("--likewise-html") else None
+    try:
+        require_writable([saved, page])
+    except UsageError as error:
+        pytest.fail(str(error), pytrace=False)
     save(report, saved)
     item.user_properties.append(("likewise", f"{report.outcome}: {report.verdict.headline}"))
-    if not item.config.getoption("--likewise-html"):
-        return str(saved), ""
-    page = saved.with_suffix(".html")
-    page.write_text(render(report, "html"), encoding="utf-8")
-    return str(saved), str(page)
+    if page is not None:
+        save(report, page)
+    return str(saved), str(page or "")
 
 
 def _folder(item: pytest.Item) -> Path:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import likewise
-from likewise.data.filters import DEEPEST
+from likewise.data.filters import DEEPEST, Where
 from likewise.data.readers.tables import filtered
 from likewise.errors import DataError, UsageError
 from likewise.registry import open_source
@@ -175,3 +175,28 @@ def test_a_gate_says_which_rows_it_is_about(stored):
     assert nothing.outcome == "INCONCLUSIVE"
     with pytest.raises(UsageError, match="tables"):
         likewise.check(doubled, wrong_for_belgium, {"x": np.zeros(3)}, where="x = 1", **quick)
+
+
+@pytest.mark.parametrize(
+    ("condition", "told"),
+    [
+        ("a in (" + "1," * 30_000 + "1)", "more than 8,000 words"),
+        ("a = 1" + " and a = 1" * 100_000, "more than 8,000 words"),
+        ("a > " + "9" * 5000, "a whole number that no column holds: 9"),
+        (f"a > {2**64}", "a whole number that no column holds"),
+        (f"a < {-(2**63) - 1}", "a whole number that no column holds"),
+    ],
+    ids=["list", "chain", "digits", "large", "small"],
+)
+def test_a_condition_that_pyarrow_would_fall_over_is_a_usage_error(condition, told):
+    """A list of values ended its stack, and the process with it."""
+    with pytest.raises(UsageError, match=told):
+        Where(condition).require(pa.schema([("a", pa.uint64())]))
+
+
+def test_whole_numbers_that_a_column_may_hold_are_compared_with():
+    table = pa.table({"a": pa.array([1, 2**63, 2**64 - 1], pa.uint64()), "b": pa.array([-(2**63), 0, 1])})
+    assert table.filter(Where(f"a = {2**64 - 1}").expression).num_rows == 1
+    assert table.filter(Where(f"b = {-(2**63)}").expression).num_rows == 1
+    many = Where("b in (" + ", ".join(map(str, range(3_900))) + ")")
+    assert table.filter(many.expression).num_rows == 2

@@ -236,7 +236,7 @@ def test_arrays_in_an_archive_with_another_one_in_it_are_refused(tmp_path, rows)
     open_source(str(path))
     gap = one.replace(b"PK\x01\x02", b"PK\x03\x04 and more PK\x01\x02", 1)
     commented = archive(path, ("x.npy", rows), comment=one)
-    for content in (one + one, commented, gap, b"PK\x03\x04" + one):
+    for content in (one + one, commented, gap, b"PK\x03\x04" + one, one + b"more"):
         path.write_bytes(content)
         with pytest.raises(DataError, match="cannot be read"):
             open_source(str(path))
@@ -246,9 +246,11 @@ def test_a_skops_file_behind_another_is_refused(tmp_path):
     path = tmp_path / "model.skops"
     skops.io.dump(LinearRegression().fit(X, X[:, 0]), path)
     _load_skops(str(path), ())
-    path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(ModelError, match="belong to none of its parts"):
-        _load_skops(str(path), ())
+    content = path.read_bytes()
+    for forged in (content * 2, content + b"more"):
+        path.write_bytes(forged)
+        with pytest.raises(ModelError, match="belong to none of its parts"):
+            _load_skops(str(path), ())
 
 
 @pytest.mark.parametrize("packed", [bytes, gzip.compress])

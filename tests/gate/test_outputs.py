@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pandas as pd
 import pytest
@@ -338,3 +339,23 @@ def test_an_ignored_output_may_have_any_number_of_rows():
 def test_values_without_a_byte_are_no_answer():
     model = lambda X: {"value": np.zeros(len(X), "V0")}  # noqa: E731
     expect(data_only.check(model, model, rows(COUNT)), "INCONCLUSIVE", "output 'value' holds values without a byte")
+
+
+def in_units(unit):
+    return lambda X: {"value": np.full(len(X), 5, dtype=f"m8[{unit}]")}
+
+
+@pytest.mark.parametrize("unit", ["D", "ns"])
+def test_times_that_no_unit_has_in_common_are_of_another_type(unit):
+    """numpy does not say how many days a year has."""
+    report = data_only.check(in_units("Y"), in_units(unit), rows(COUNT))
+    expect(report, "FAIL", f"is timedelta64[Y] in the reference and timedelta64[{unit}] in the candidate")
+    expect(data_only.check(in_units("Y"), in_units("Y"), rows(COUNT)), "PASS")
+
+
+@pytest.mark.parametrize("kind", ["float8_e5m2", "float8_e4m3fn", "bfloat16", "int4"])
+def test_small_numbers_of_a_function_are_numbers(kind):
+    dtype = np.dtype(getattr(ml_dtypes, kind))
+    model = lambda value: lambda X: {"value": np.full(len(X), value).astype(dtype)}  # noqa: E731
+    expect(data_only.check(model(1), model(1), rows(COUNT)), "PASS", "largest difference 0")
+    expect(data_only.check(model(1), model(2), rows(COUNT)), "FAIL", "the worst by 1")

@@ -23,7 +23,7 @@ from likewise.contracts.data import RowIds
 from likewise.errors import ModelError
 from likewise.models.onnx import describe
 from likewise.models.onnx.walk import throwing_dice
-from likewise.models.recorded import KEY, RecordedRunner
+from likewise.models.recorded import KEY, RecordedRunner, _answers
 from likewise.registry import describe_model, open_model
 
 ONE, ZERO = (numpy_helper.from_array(np.full(1, value, np.float32), "k") for value in (1, 0))
@@ -329,6 +329,21 @@ def in_a_branch(node):
     return times([helper.make_node("If", ["c"], ["k"], then_branch=inner, else_branch=inner)])
 
 
+def with_weights(outer, inner, node="If"):
+    """A branch, or a loop in a branch, with a weight that is called as that of the graph is."""
+    value = helper.make_tensor_value_info("k", TensorProto.FLOAT, [1])
+    graph = helper.make_graph([helper.make_node("Identity", ["W"], ["k"])], "inner", [], [value])
+    graph.initializer.add().CopyFrom(inner)
+    graph.initializer[0].name = "W"
+    if node == "Loop":
+        around = helper.make_node("Loop", ["", "c"], ["k"], body=graph)
+        graph = helper.make_graph([around], "around", [], [value])
+    made = times([helper.make_node("If", ["c"], ["k"], then_branch=graph, else_branch=graph)])
+    made.graph.initializer.add().CopyFrom(outer)
+    made.graph.initializer[0].name = "W"
+    return made
+
+
 CALL = helper.make_node("F", [], ["k"], domain="own")
 TWO_READINGS = {
     "an opset twice": lambda: times([constant(value=ONE)], opsets=[("", 17), ("", 12)]),
@@ -347,6 +362,8 @@ TWO_READINGS = {
     "a sparse weight": lambda: with_sparse_weight(BOTH),
     "a sparse constant": lambda: times([constant(sparse_value=sparse(BOTH))]),
     "weights in two places": in_two_places,
+    "a weight of a branch": lambda: with_weights(ONE, ZERO),
+    "a weight of a loop in a branch": lambda: with_weights(ONE, ZERO, "Loop"),
 }
 
 
@@ -361,6 +378,7 @@ def test_a_graph_that_says_a_thing_twice_alike_is_read():
     assert describe.read(times([constant(value=ONE)], opsets=[("", 17), ("ai.onnx", 17)]))
     assert describe.read(times([CALL], functions=[function(ONE, default=ONE)]))
     assert describe.read(with_sparse_weight(ONE))
+    assert describe.read(with_weights(ONE, ONE))
 
 
 def _last(tree):
@@ -386,3 +404,31 @@ def test_json_of_catboost_that_two_readers_read_as_two_models(tmp_path, name):
     else:
         found["trees"] = found["oblivious_trees"][:1]
     refused(path, json.dumps(found).encode(), "says two things: CatBoost does not read its (oblivious_)?trees")
+
+
+def parts(factor):
+    """A sequence of `x` times a factor and a slice of it, and outputs that are called as its parts are."""
+    float_tensor = helper.make_tensor_type_proto(TensorProto.FLOAT, None)
+    outputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("y.0", "y.1")]
+    outputs.insert(0, helper.make_value_info("y", helper.make_sequence_type_proto(float_tensor)))
+    numbers = {"zero": [0], "two": [2], "one": [1]}
+    stored = [numpy_helper.from_array(np.array(value, np.int64), name) for name, value in numbers.items()]
+    nodes = [
+        helper.make_node("Mul", ["x", "k"], ["a"]),
+        helper.make_node("Slice", ["x", "zero", "two", "one"], ["b"]),
+        helper.make_node("SequenceConstruct", ["a", "b"], ["y"]),
+        helper.make_node("Identity", ["x"], ["y.0"]),
+        helper.make_node("Identity", ["b"], ["y.1"]),
+    ]
+    given = [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3])]
+    stored.append(numpy_helper.from_array(np.full(1, factor, np.float32), "k"))
+    graph = helper.make_graph(nodes, "g", given, outputs, stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_an_output_that_is_called_as_a_part_of_another_hides_nothing():
+    report = likewise.check(parts(1.0), parts(7.0), X, edge="off", batch_sizes=())
+    assert report.outcome == "INCONCLUSIVE"
+    assert "it answers 'y.0' twice" in report.headline
+    with pytest.raises(ModelError, match=r"'y\.shapes' twice"):
+        _answers({"y": [np.ones(2)], "y.shapes": np.array([1, 2])})

@@ -454,6 +454,10 @@ TWO_READINGS = {
     "a length with a sign": (HEAD + b"Content-Length: +2\r\n\r\n{}", "in none that is known"),
     "pieces that are packed": (HEAD + b"Transfer-Encoding: gzip, chunked\r\n\r\n{}", "in none that is known"),
     "packed and not": (HEAD + b"Content-Encoding: gzip\r\nContent-Encoding: identity\r\n\r\n" + PACKED, "in two ways"),
+    "two lengths of JSON": (
+        HEAD + b"Inference-Header-Content-Length: 2\r\nInference-Header-Content-Length: 4\r\n\r\n{}{}",
+        "in two ways",
+    ),
     "packed twice in a row": (
         HEAD + b"Content-Encoding: gzip\r\n\r\n" + PACKED + gzip.compress(b"[]"),
         "bytes stand behind what is packed",
@@ -531,6 +535,10 @@ def test_a_server_is_given_the_time_it_asks_for(serve, monkeypatch):
     assert all(pause < 1 for pause in waited[6:])
 
 
+def test_a_moment_that_no_calendar_has_is_not_waited_for():
+    assert transport._pause("-1 Dec 99999999999999999999 00:00 -0000 +9999 99:99:99", 0.1) == 0.1
+
+
 def test_a_certificate_of_your_own_is_known_if_you_name_it(serve, monkeypatch):
     certificate = Path(__file__).with_name("loopback.pem")
     server = serve(oip(), certificate)
@@ -601,6 +609,52 @@ def test_an_answer_has_one_reading(outputs, told):
         whole + FOUR, {protocols.HEADER_LENGTH.lower(): str(len(whole))}, protocols.Tally()
     )
     assert found["y"].tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [("BYTES", [1, "a"]), ("BYTES", [{"a": 1}, "a"]), ("BYTES", "ab"), ("BYTES", {"a": 1, "b": 2}), ("FP32", "12")],
+)
+def test_text_of_an_answer_is_text(kind, data):
+    """A number, an object or the names of one are no labels, whatever they look like as text."""
+    tensor = {"name": "y", "datatype": kind, "shape": [2], "data": data}
+    with pytest.raises(EndpointError, match=r"no text|no list"):
+        protocols.OpenInference().outputs({"outputs": [tensor]}, b"", protocols.Tally())
+
+
+def test_what_stands_beside_text_in_an_answer_stays_what_it_is():
+    found = protocols.outputs_of(["a", 1, None, True], protocols.Tally())
+    assert found["output"].tolist() == ["a", 1, None, True]
+    tensor = {"name": "y", "datatype": "BYTES", "shape": [2], "data": ["a", None]}
+    named = protocols.OpenInference().outputs({"outputs": [tensor]}, b"", protocols.Tally())
+    assert named["y"].tolist() == ["a", None]
+    with pytest.raises(EndpointError, match="neither number nor text"):
+        protocols.outputs_of(["a", ["b"]], protocols.Tally())
+
+
+@pytest.mark.parametrize(
+    ("form", "answer"),
+    [
+        (protocols.OpenInference(), {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1], "data": [1.0]}]}),
+        (protocols.Instances(), {"predictions": [1.0]}),
+        (protocols.Mlflow(), {"predictions": [1.0]}),
+        (protocols.Embeddings(), {"data": [{"embedding": [1.0]}]}),
+    ],
+)
+def test_values_beside_an_error_are_no_answer(form, answer):
+    form.read(json.dumps({**answer, "error": None}).encode(), {}, protocols.Tally())
+    with pytest.raises(EndpointError, match="an error beside its values: 'out of memory'"):
+        form.read(json.dumps({**answer, "error": "out of memory"}).encode(), {}, protocols.Tally())
+
+
+def test_an_output_may_be_called_error():
+    assert protocols.Instances().read(b'{"error": [0.5]}', {}, protocols.Tally())["error"].tolist() == [0.5]
+
+
+@pytest.mark.parametrize("length", ["9" * 5000, "400", "-1", "+4", "\u00b2", ""])
+def test_how_much_of_an_answer_is_json_is_a_number_of_its_bytes(length):
+    with pytest.raises(EndpointError, match="of them are JSON"):
+        protocols.OpenInference().read(b"{}", {protocols.HEADER_LENGTH.lower(): length}, protocols.Tally())
 
 
 def test_an_answer_names_nothing_twice():

@@ -31,7 +31,10 @@ def align(
     if "c" in (reference.dtype.kind, candidate.dtype.kind):
         reference, candidate = _as_reals(reference, candidate), _as_reals(candidate, reference)
     if reference.dtype.kind == candidate.dtype.kind and reference.dtype.kind in "Mm":
-        reference, candidate = _in_one_unit(reference, candidate)
+        try:
+            reference, candidate = _in_one_unit(reference, candidate)
+        except TypeError:  # years and days: nobody knows how many of these are one of those
+            return _another_type(spec, reference, candidate)
     if spec.columns is not None:
         candidate = candidate[:, list(spec.columns)]
     if spec.expand is not None and reference.size == len(reference):
@@ -48,11 +51,7 @@ def align(
     if is_numeric(reference) != is_numeric(candidate):
         reference, candidate = _filled(reference, candidate), _filled(candidate, reference)
     if spec.kind is not Kind.LABEL and is_numeric(reference) != is_numeric(candidate):
-        return Mismatch(
-            "type",
-            f"output {spec.name!r} is {type_of(reference)} in the reference and {type_of(candidate)} in the candidate",
-            spec.name,
-        )
+        return _another_type(spec, reference, candidate)
     return reference, candidate
 
 
@@ -81,6 +80,11 @@ def _in_one_unit(reference: Array, candidate: Array) -> tuple[Array, Array]:
         for now, was in zip(wide, (reference, candidate), strict=True)
     )
     return wide if all(kept) else (reference, candidate)
+
+
+def _another_type(spec: PairSpec, reference: Array, candidate: Array) -> Mismatch:
+    types = f"{type_of(reference)} in the reference and {type_of(candidate)} in the candidate"
+    return Mismatch("type", f"output {spec.name!r} is {types}", spec.name)
 
 
 def _another_shape(spec: PairSpec, reference: Array, candidate: Array, *, stacked: bool) -> Mismatch:

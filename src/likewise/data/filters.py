@@ -38,6 +38,12 @@ EXAMPLE = "Write a condition such as \"country = 'NL' and age >= 18\"; names wit
 DEEPEST = 50
 """Parentheses within each other: more than anybody writes, fewer than Python's own limit."""
 
+LONGEST = 100
+"""Digits of a whole number, zeros in front of it included."""
+
+MOST_WORDS = 8_000
+"""Words of a condition: pyarrow goes down into it comparison by comparison, and ten thousand of them end its stack."""
+
 
 @dataclass(frozen=True)
 class Where:
@@ -104,11 +110,13 @@ class _Reader:
 
     def __init__(self, text: str) -> None:
         self._text, self._words, self._names = text, list[tuple[str, str]](), list[str]()
-        place = 0
-        while text[place:].strip():
+        place, text = 0, text.rstrip()
+        while place < len(text):
             found = re.compile(WORDS).match(text, place)
             if found is None:
-                raise self._wrong(text[place:].strip()[:20])
+                raise self._wrong(text[place : place + 1000].strip()[:20])
+            if len(self._words) == MOST_WORDS:
+                raise UsageError(f"--where has more than {MOST_WORDS:,} words", remedy=EXAMPLE)
             assert found.lastgroup is not None
             self._words.append((found.lastgroup, found[found.lastgroup]))
             place = found.end()
@@ -184,10 +192,20 @@ class _Reader:
         if kind == "text":
             return pc.scalar(word[1:-1].replace("''", "'"))
         if kind == "number":
-            return pc.scalar(float(word) if re.search(r"[.eE]", word) else int(word))
+            return self._number(word)
         if word.lower() in ("true", "false"):
             return pc.scalar(word.lower() == "true")
         raise self._wrong(word)
+
+    def _number(self, word: str) -> pc.Expression:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if re.search(r"[.eE]", word):
+            return pc.scalar(float(word))
+        if len(word) > LONGEST or not -(2**63) <= int(word) < 2**64:
+            raise UsageError(f"--where compares with a whole number that no column holds: {word[:30]}", remedy=EXAMPLE)
+        return pc.scalar(int(word) if int(word) < 2**63 else pa.scalar(int(word), pa.uint64()))
 
     def _next(self) -> tuple[str, str]:
         if not self._words:

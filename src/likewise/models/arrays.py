@@ -307,6 +307,13 @@ def arrays_of_sequence(name: str, values: Sequence[Any] | None) -> dict[str, Arr
     return {name: flat, f"{name}.shapes": np.array(shapes, dtype=np.int64)}
 
 
+def put_together(found: dict[str, Array], more: Mapping[str, Array]) -> None:
+    """Add answers to others; an error where part of a sequence has the name of another output, which hides it."""
+    if twice := next((name for name in more if name in found), None):
+        raise ModelError(f"it answers {twice!r} twice", remedy="Give each answer a name of its own")
+    found.update(more)
+
+
 def dense(name: str, answer: Any) -> Array:
     """A sparse answer as an array, unless that would take more memory than an answer should."""
     import numpy as np

@@ -26,7 +26,7 @@ from likewise.contracts.models import Adapter, Kind, Label, Model, OutputSpec, S
 from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError, ModelError, nearest, one_line
 from likewise.models import require_known
-from likewise.models.arrays import array_of_dicts, dense, entries_of, kind_of, of_objects, unboxed
+from likewise.models.arrays import array_of_dicts, dense, entries_of, kind_of, of_objects, unboxed, widened
 from likewise.registry import adapters
 
 SPECIFICATION = re.compile(r"^(?P<place>.+\.py|[A-Za-z_][\w.]*):(?P<attribute>[A-Za-z_][\w.]*)$")
@@ -193,7 +193,7 @@ class PythonRunner:
             value = value.detach().cpu().numpy()  # a tensor that could still be learnt from
         try:
             # Copied: a function may give out memory that it writes into again in its next call.
-            array = np.array(value)
+            array = widened(np.array(value))
         except ValueError as error:
             raise ModelError(f"{name!r} is not an array: {one_line(error)}", remedy=ONE_A_ROW) from error
         cells = array.tolist() if array.dtype.kind == "O" and array.ndim == 1 else []

@@ -23,7 +23,7 @@ from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpe
 from likewise.data.files import hash_rows, named_once, replacing
 from likewise.data.readers import onnx_testdata
 from likewise.errors import DataError, ModelError, foreign, one_line
-from likewise.models.arrays import arrays_of_sequence, kind_of, of_objects, widened
+from likewise.models.arrays import arrays_of_sequence, kind_of, of_objects, put_together, widened
 from likewise.registry import adapter
 
 KEY = b"likewise.recorded"
@@ -83,7 +83,7 @@ def _answers(values: Mapping[str, Any]) -> dict[str, Array]:
     found: dict[str, Array] = {}
     for name, value in values.items():
         plain = value is not None and not isinstance(value, list)
-        found |= {name: widened(value)} if plain else arrays_of_sequence(name, value)
+        put_together(found, {name: widened(value)} if plain else arrays_of_sequence(name, value))
     return found
 
 

@@ -21,7 +21,8 @@ from likewise.data.captured import DTYPES
 from likewise.data.columns import plain
 from likewise.data.files import named_once
 from likewise.errors import UsageError
-from likewise.models.endpoints.transport import EndpointError
+from likewise.models.arrays import of_objects
+from likewise.models.endpoints.transport import HEADER_LENGTH, EndpointError
 
 EXACT = 2**53
 FEW_DIGITS, ENOUGH_NUMBERS = 6, 20
@@ -29,7 +30,6 @@ FEW_DIGITS, ENOUGH_NUMBERS = 6, 20
 
 DATATYPES = {ours: theirs for theirs, ours in DTYPES.items()}
 JSON_BODY = {"Content-Type": "application/json"}
-HEADER_LENGTH = "Inference-Header-Content-Length"
 
 Body = tuple[bytes, Mapping[str, str]]
 
@@ -113,6 +113,12 @@ def parsed(body: bytes, tally: Tally) -> Any:
         raise EndpointError(f"the answer is not whole JSON ({len(body):,} bytes, {shown!r}…){why}") from error
 
 
+def require_no_error(document: Any) -> None:
+    """An error where an answer tells of one beside its values, whatever its status."""
+    if isinstance(document, Mapping) and document.get("error"):
+        raise EndpointError(f"the answer tells of an error beside its values: {str(document['error'])[:200]!r}")
+
+
 def column(values: Any, name: str, tally: Tally, *, floating: bool = False) -> Array:
     """Answers from a list, one a row: numbers with NaN for null, or text. `floating`: they are said to be fractions."""
     import numpy as np
@@ -120,12 +126,10 @@ def column(values: Any, name: str, tally: Tally, *, floating: bool = False) -> A
     if not isinstance(values, list):
         raise EndpointError(f"{name!r} of the answer is {type(values).__name__}, not a list with an entry a row")
     flat, shape = _flattened(values, name)
-    if any(isinstance(value, str) for value in flat):
-        found = np.empty(len(flat), dtype=object)
-        found[:] = [value if value is None else str(value) for value in flat]
-        return found.reshape(shape)
-    if not all(value is None or isinstance(value, bool | int | float) for value in flat):
+    if not all(value is None or isinstance(value, bool | int | float | str) for value in flat):
         raise EndpointError(f"{name!r} of the answer holds what is neither number nor text")
+    if any(isinstance(value, str) for value in flat):
+        return of_objects(flat).reshape(shape)  # 1 beside text stays a number: it is not the label '1'
     tally.nulls += sum(value is None or value != value for value in flat)
     numbers = [float("nan") if value is None else value for value in flat]
     found = np.array(numbers, dtype=float if floating or not numbers else None)
@@ -215,13 +219,16 @@ class OpenInference:
         return b"".join([head, *behind]), headers
 
     def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
-        length = headers.get(HEADER_LENGTH.lower(), "")
-        split = int(length) if length.isdecimal() else len(body)
+        length = headers.get(HEADER_LENGTH.lower(), str(len(body))).strip()
+        if not re.fullmatch("[0-9]{1,18}", length) or int(length) > len(body):
+            raise EndpointError(f"the answer of {len(body):,} bytes says that {length[:40]!r} of them are JSON")
+        split = int(length)
         return self.outputs(parsed(body[:split], tally), body[split:], tally)
 
     def outputs(self, document: Any, behind: bytes, tally: Tally) -> dict[str, Array]:
         """The tensors of an answer, by name; those that went as bytes are behind the document."""
         place = 0
+        require_no_error(document)
         tensors = document.get("outputs") if isinstance(document, Mapping) else None
         if not isinstance(tensors, list) or not tensors:
             raise EndpointError("the answer has no outputs")
@@ -258,12 +265,16 @@ class OpenInference:
         if size:
             values = _of_texts(raw) if dtype == "string" else np.frombuffer(raw, dtype).copy()
             nested = values.shape
+        elif not isinstance(tensor["data"], list):
+            raise EndpointError(f"the values of output {name!r} are no list")
         elif dtype == "string":
-            flat, nested = _flattened(list(tensor["data"]), name)
-            values = np.array([str(value) for value in flat], dtype=object)
+            flat, nested = _flattened(tensor["data"], name)
+            if not all(value is None or isinstance(value, str) for value in flat):
+                raise EndpointError(f"output {name!r} is of type BYTES, and holds what is no text")
+            values = of_objects(flat)
         else:
             floating = np.dtype(dtype).kind == "f"
-            answered = column(list(tensor["data"]), name, tally, floating=floating)
+            answered = column(tensor["data"], name, tally, floating=floating)
             given, nested = answered.ravel(), answered.shape
             values = given.astype(dtype) if given.dtype.kind in "biuf" else given
             if values is given or (values.dtype.kind in "biu" and not np.array_equal(values, given)):
@@ -310,8 +321,10 @@ class Mlflow:
 
     def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
         document = parsed(body, tally)
-        wrapped = isinstance(document, Mapping) and "predictions" in document
-        return outputs_of(document["predictions"] if wrapped else document, tally)
+        if isinstance(document, Mapping) and "predictions" in document:
+            require_no_error(document)
+            document = document["predictions"]
+        return outputs_of(document, tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,6 +340,8 @@ class Instances:
         if isinstance(document, Mapping):
             if "predictions" in document and "outputs" in document:
                 raise EndpointError("the answer has both 'predictions' and 'outputs'")
+            if "predictions" in document or "outputs" in document:
+                require_no_error(document)
             document = document.get("predictions", document.get("outputs", document))
         return outputs_of(document, tally)
 
@@ -346,6 +361,7 @@ class Embeddings:
 
     def read(self, body: bytes, headers: Mapping[str, str], tally: Tally) -> dict[str, Array]:
         document = parsed(body, tally)
+        require_no_error(document)
         rows = document.get("data") if isinstance(document, Mapping) else None
         if not isinstance(rows, list) or not all(isinstance(row, Mapping) and "embedding" in row for row in rows):
             raise EndpointError("the answer has no embeddings")

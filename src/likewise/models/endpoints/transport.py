@@ -38,6 +38,9 @@ ATTEMPTS = 3
 MOST_KEPT = 20
 """Requests that failed and are kept, the latest ones: they hold rows of somebody's data."""
 
+HEADER_LENGTH = "Inference-Header-Content-Length"
+"""How many bytes of an answer are JSON, where numbers stand behind it."""
+
 PIECE = 1 << 16
 WINDOWS = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 """How zlib is told of a compression."""
@@ -128,7 +131,7 @@ def _pause(said: str, usual: float) -> float:
         return float(said)
     try:
         return max(0.0, parsedate_to_datetime(said).timestamp() - time.time())
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         return usual
 
 
@@ -192,13 +195,13 @@ class _Ending:
 
 def _require_one_length(answer: http.client.HTTPResponse) -> None:
     """Readers do not agree on where an answer ends that says so in two ways, nor on how it is packed."""
-    lengths, ways, codings = (
+    lengths, ways, codings, heads = (
         {text.strip().lower() for text in answer.headers.get_all(name, [])}
-        for name in ("Content-Length", "Transfer-Encoding", "Content-Encoding")
+        for name in ("Content-Length", "Transfer-Encoding", "Content-Encoding", HEADER_LENGTH)
     )
     plain = all(text.isascii() and text.isdecimal() for text in lengths)
     known = ways <= {"chunked"}
-    if len(lengths) + len(ways) > 1 or len(codings) > 1 or not plain or not known:
+    if len(lengths) + len(ways) > 1 or len(codings) > 1 or len(heads) > 1 or not plain or not known:
         raise ValueError("the answer says in two ways how long it is or how it is packed, or in none that is known")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, Model, Runner
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
-from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, widened
+from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, put_together, widened
 from likewise.models.onnx import describe
 from likewise.models.onnx.walk import throwing_dice
 
@@ -422,7 +422,7 @@ class OnnxRunner:
             self.signature = self._layout.signature
         tensors: dict[str, Array] = {}
         for name, answer in answers.items():
-            tensors.update(self._decode(name, answer, batch))
+            put_together(tensors, self._decode(name, answer, batch))
         return tensors
 
     def _ask(self, batch: Batch) -> dict[str, Any]:

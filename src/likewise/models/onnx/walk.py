@@ -138,7 +138,7 @@ def require_one_meaning(proto: ModelProto, name: str) -> None:
             f"{name} defines the operator {own!r} itself, and runtimes do not agree on whether that counts",
             remedy="Give its functions a domain of their own",
         )
-    if (weight := _told_twice(proto)) is not None:
+    if (weight := _told_twice(proto) or _hidden(proto)) is not None:
         raise ModelError(
             f"{name} gives the weight {weight!r} two values, and runtimes do not agree on which one counts",
             remedy="Export it again",
@@ -163,6 +163,29 @@ def _told_twice(proto: ModelProto) -> str | None:
             if sum(told) + outside > 1 or _repeated(entry.key for entry in part.external_data) is not None:
                 return str(part.name)
     return None
+
+
+def _hidden(proto: ModelProto) -> str | None:
+    """A weight of a branch or a loop that is called as another one around it: which of them is read there?"""
+    waiting: list[tuple[Iterable[NodeProto], dict[str, Any]]] = [
+        (proto.graph.node, _weights(proto.graph)),
+        *((function.node, {}) for function in proto.functions),
+    ]
+    while waiting:
+        nodes, around = waiting.pop()
+        for inner in (graph for node in nodes for graph in subgraphs(node)):
+            own = _weights(inner)
+            for name in own.keys() & around.keys():
+                if own[name].SerializeToString() != around[name].SerializeToString():
+                    return name
+            waiting.append((inner.node, {**around, **own}))
+    return None
+
+
+def _weights(graph: GraphProto) -> dict[str, Any]:
+    """The weights of a graph by name."""
+    found: dict[str, Any] = {tensor.name: tensor for tensor in graph.initializer}
+    return found | {tensor.values.name: tensor for tensor in graph.sparse_initializer}
 
 
 def _other_meaning(proto: ModelProto) -> str | None:
