@@ -520,10 +520,7 @@ class Steps(nn.Module):
     def forward(self, x: torch.Tensor, count: int) -> torch.Tensor:
         for _ in range(count):
             open_, new = torch.sigmoid(self.gate(x)), torch.tanh(self.cell(x))
-            if self.turned:
-                x = (1 - open_) * new + open_ * x
-            else:
-                x = (1 - open_) * x + open_ * new
+            x = (1 - open_) * new + open_ * x if self.turned else (1 - open_) * x + open_ * new
         return x
 
 

@@ -20,6 +20,7 @@ from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import ExportRequest, Model
 from likewise.data.columns import ArrayColumns
 from likewise.errors import ModelError, UsageError
+from likewise.models import silently
 from likewise.models.onnx import edits
 from likewise.models.torch.export import TorchExporter
 from likewise.registry import open_model
@@ -396,7 +397,7 @@ def test_a_captured_program_is_recorded_as_the_module_it_was_captured_from_would
         sample = Batch(RowIds(np.arange(ROWS)), ArrayColumns({"x": rows}))
         request = ExportRequest(runner.native, runner.signature, sample, details=runner.details, recorded=True)
         recorded = TorchExporter().export(request)
-    with pytest.warns(DeprecationWarning):
+    with silently():
         torch.onnx.export(module, example, tmp_path / "older.onnx", dynamo=False)
     older = onnx.load(tmp_path / "older.onnx")
 

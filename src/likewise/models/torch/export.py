@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from io import BytesIO
-from os.path import commonprefix
+from itertools import takewhile
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from traceback import extract_tb
@@ -430,7 +430,8 @@ def _recordable(module: Any) -> Any:
     for node in list(made.graph.nodes):
         called = inside if node.op in ("placeholder", "get_attr") else _callers(node)
         if called != inside:  # in the end none is left open, which torch does not survive
-            shared = len(commonprefix([called, inside]))
+            same = (one == other for one, other in zip(called, inside, strict=False))
+            shared = sum(takewhile(bool, same))
             with made.graph.inserting_before(node):
                 made.graph.call_function(_enter, (len(inside) - shared, called[shared:]))
             inside = called
@@ -441,7 +442,7 @@ def _recordable(module: Any) -> Any:
         elif any(isinstance(given.meta.get("val"), torch.SymInt) for given in node.all_input_nodes):
             node.target = _spoken(node.target)
     made.recompile()
-    made.train = lambda mode=True: made  # noqa: ARG005 - it has no modes, and raises where it is asked for one
+    made.train = lambda mode=True: made  # it has no modes, and raises where one is asked for
     return made
 
 
@@ -470,7 +471,7 @@ def _callers(node: Any) -> list[str]:
 
 
 def _enter(left: int, modules: Sequence[str]) -> None:
-    """What is recorded from now on is of these modules and no more of the last `left` ones, as where they are called."""
+    """What is recorded from now on is of these modules, and no more of the last `left` ones."""
     import torch
 
     recording = torch._C._get_tracing_state()
