@@ -18,7 +18,8 @@ import pytest
 from likewise.data import stores
 from likewise.errors import DataError, LikewiseError, UsageError
 from likewise.registry import open_source
-from likewise.tasks.settings import require_harmless, settings_from
+from likewise.tasks.harmless import require_harmless
+from likewise.tasks.settings import settings_from
 from planting import DOUBLE, command, identity
 
 

@@ -546,3 +546,79 @@ def test_what_hangs_together_otherwise_in_a_loop_is_not_missing(tmp_path):
     best = report.diagnoses[0]
     assert (best.cause, report.outcome) == ("wrong-wiring", "FAIL")
     assert "inside" in best.culprit
+
+
+class Fields(nn.Module):
+    """Fields of a row looked up in one table, each from where its part begins."""
+
+    def __init__(self, starts: list[int]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.register_buffer("starts", torch.tensor(starts))
+        self.table, self.last = nn.Embedding(60, 4), nn.Linear(12, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.table(x + self.starts).flatten(1))
+
+
+def test_whole_numbers_that_are_computed_with_are_stored_like_weights(tmp_path):
+    example = torch.zeros(3, 3, dtype=torch.int64)
+    files = [
+        str(exported(Fields(starts).eval(), example, tmp_path / f"{name}.onnx"))
+        for name, starts in (("right", [0, 20, 40]), ("wrong", [0, 19, 39]))
+    ]
+    report = likewise.check(*files, {"x": RANDOM.integers(1, 20, (30, 3))}, edge="off", batch_sizes=())
+    assert report.diagnoses[0].cause == "weight-corruption"
+
+
+class Gained(nn.Module):
+    """A convolution whose weight is made of a direction and a gain when it is exported."""
+
+    def __init__(self, *, gain: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv, self.gain = nn.Conv1d(4, 6, 3), gain
+        self.lengths, self.last = nn.Parameter(torch.rand(6, 1, 1) + 0.5), nn.Linear(6, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        weight = self.conv.weight / self.conv.weight.flatten(1).norm(dim=1)[:, None, None]
+        weight = weight * self.lengths if self.gain else weight + 0 * self.lengths
+        return self.last(torch.nn.functional.conv1d(x, weight, self.conv.bias).mean(-1))
+
+
+def test_a_weight_that_is_computed_when_it_is_exported_is_a_weight(tmp_path):
+    example = torch.zeros(3, 4, 8)
+    path = tmp_path / "plain.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        rows = torch.export.Dim("rows", min=2, max=64)
+        program = torch.export.export(Gained(gain=False).eval(), (example,), dynamic_shapes=({0: rows},))
+        torch.onnx.export(program, dynamo=True).save(path)
+    reference = captured(Gained(gain=True).eval(), example, tmp_path / "gained.pt2")
+    data = {"x": RANDOM.normal(size=(30, 4, 8)).astype(np.float32)}
+    report = likewise.check(str(reference), str(path), data, edge="off", batch_sizes=(), explain_budget=60)
+    best = report.diagnoses[0]
+    assert best.cause == "weight-corruption"
+    assert "Conv" in best.culprit
+
+
+def test_what_is_not_finite_does_not_stand_for_missing():
+    """Rows without anything in them are divided by their length, of which half precision leaves nothing."""
+
+    def scaled(least):
+        least = helper.make_tensor("least", 1, [1], [least])
+        nodes = [
+            helper.make_node("ReduceL2", ["x", "axes"], ["length"], keepdims=1),
+            helper.make_node("Add", ["length", "least"], ["some"]),
+            helper.make_node("Div", ["x", "some"], ["y"]),
+        ]
+        ends = [helper.make_tensor_value_info(name, 1, [None, 3]) for name in ("x", "y")]
+        axes = numpy_helper.from_array(np.array([1]), "axes")
+        graph = helper.make_graph(nodes, "scaled", ends[:1], ends[1:], [least, axes])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+    rows = RANDOM.normal(size=(60, 3)).astype(np.float32)
+    rows[::6] = 0
+    report = likewise.check(scaled(1e-8), scaled(0.0), {"x": rows}, edge="off", batch_sizes=())
+    assert report.diagnoses[0].cause != "missing-value-handling"
+    assert "Div" in report.diagnoses[0].culprit or "least" in report.diagnoses[0].culprit

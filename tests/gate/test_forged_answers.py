@@ -30,8 +30,9 @@ from likewise.models import pickles
 from likewise.models.sklearn.open import _load_skops
 from likewise.registry import open_source
 from likewise.tasks import check, fleet
+from likewise.tasks.harmless import require_harmless
 from likewise.tasks.isolation import rooms, supervisor
-from likewise.tasks.settings import Settings, require_harmless
+from likewise.tasks.settings import Settings
 
 HALF = "\ud800"
 """Half of a character, which no file can hold."""

@@ -42,7 +42,8 @@ from likewise.registry import adapter, describe_model, open_model, open_source
 from likewise.report import load as load_report
 from likewise.report import render
 from likewise.tasks.fleet import find, require_stems
-from likewise.tasks.settings import load_gates, require_harmless
+from likewise.tasks.harmless import require_harmless
+from likewise.tasks.settings import load_gates
 
 X = np.arange(30, dtype=np.float32).reshape(10, 3)
 

@@ -27,7 +27,8 @@ from likewise.models.endpoints.open import _joined
 from likewise.models.endpoints.transport import EndpointError
 from likewise.registry import describe_model, open_model
 from likewise.report import render
-from likewise.tasks.settings import load_gates, require_harmless
+from likewise.tasks.harmless import require_harmless
+from likewise.tasks.settings import load_gates
 from planting import command
 
 QUICK = {"batch_sizes": (), "edge": "off", "explain": False}

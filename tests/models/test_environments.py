@@ -28,7 +28,8 @@ from likewise.errors import UsageError
 from likewise.models import confinement
 from likewise.models.environments import make, place, wire
 from likewise.registry import describe_model, open_model
-from likewise.tasks.settings import load_gates, require_harmless
+from likewise.tasks.harmless import require_harmless
+from likewise.tasks.settings import load_gates
 from planting import command
 
 QUICK = {"batch_sizes": (), "edge": "off", "explain": False}

@@ -11,7 +11,8 @@ import pytest
 from likewise.contracts.models import Model
 from likewise.errors import LikewiseError, UsageError
 from likewise.models.onnx.open import require_options
-from likewise.tasks.settings import KNOWN, find, load_gates, require_harmless, require_own_reports, stated
+from likewise.tasks.harmless import require_harmless
+from likewise.tasks.settings import KNOWN, find, load_gates, require_own_reports, stated
 
 BASE = {"reference": '"a.onnx"', "candidate": '"b.onnx"', "data": '"rows.npy"'}
 VALUES = (

@@ -52,7 +52,8 @@ def check(ctx: click.Context, /, *, reference: str | None, candidate: str | None
     likewise check model.onnx model.int8.onnx --data test.npz --preset quantized
     """
     from likewise.cli.gates import carry_out, carry_out_all, show
-    from likewise.tasks.settings import overridden, require_harmless, require_own_reports
+    from likewise.tasks.harmless import require_harmless
+    from likewise.tasks.settings import overridden, require_own_reports
 
     shown = {name: given.pop(name) for name in ("as_json", "quiet", "debug")}
     names = ("config", "gates", "reports", "trust_config", "repro")

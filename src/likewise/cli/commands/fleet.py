@@ -96,7 +96,8 @@ def _found(
 ) -> dict[str, Any]:
     """The gates of a file, in whose folder we are from now on, or those below a folder."""
     from likewise.tasks.fleet import find
-    from likewise.tasks.settings import load_gates, require_harmless
+    from likewise.tasks.harmless import require_harmless
+    from likewise.tasks.settings import load_gates
 
     if os.path.isdir(gates):
         data = stated.pop("data", None)

@@ -51,7 +51,8 @@ def replay(
     from likewise.cli.gates import carry_out, width
     from likewise.report import load
     from likewise.report.console import printable, quoted
-    from likewise.tasks.settings import overridden, require_harmless
+    from likewise.tasks.harmless import require_harmless
+    from likewise.tasks.settings import overridden
     from likewise.tasks.verify import differences, require_same_files, settings_again
 
     stored = load(report, gate)

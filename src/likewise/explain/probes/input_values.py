@@ -249,7 +249,8 @@ def sentinel_values(case: Case) -> Explained | None:
     for value, masks in searching(case, _sentinels(case)):
         nothing = dict.fromkeys(masks, MISSING)
         for side, other in (("candidate", "reference"), ("reference", "candidate")):
-            found = fewest(case, _suspects(case, masks), partial(_instead, side, masks, nothing))
+            suspects = [] if _gives_nothing(case, other) else _suspects(case, masks)
+            found = fewest(case, suspects, partial(_instead, side, masks, nothing))
             if found is None:
                 continue
             few, effect = found
@@ -265,6 +266,14 @@ def sentinel_values(case: Case) -> Explained | None:
                 else f"Keep {shown} in {names} from being taken for missing when the model is exported",
             )
     return None
+
+
+def _gives_nothing(case: Case, side: str) -> bool:
+    """Is there no number in what a side answers to failing rows? So it is with whoever is asked about nothing."""
+    sample = case.required
+    answers = (sample.reference if side == "reference" else sample.candidate).values()
+    numbers = [array[sample.failing] for array in answers if sample.batch.stacked and array.dtype.kind == "f"]
+    return bool(numbers) and not any(np.isfinite(array).any() for array in numbers)
 
 
 def _sentinels(case: Case) -> Iterator[tuple[Any, dict[Field, Array]]]:

@@ -57,6 +57,9 @@ class Differing:
     inner: bool = False
 
 
+ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Mod"}
+"""Operators whose whole numbers are what is computed with: there is a table where there are several."""
+
 LONGEST_SETTING = 16
 """Axes, sizes and pads are no longer than this; whole numbers beyond it are a table, such as one of indices."""
 
@@ -265,7 +268,8 @@ def _values(held: Constant, wanted: Constant, slot: int) -> Iterator[Differing]:
     if ours.shape == theirs.shape and _same(ours, theirs):
         return
     floats = ours.dtype.kind == "f" and ours.size > 1
-    kind = "narrowed" if _cut_off(ours, theirs) else "weights" if floats or ours.size > LONGEST_SETTING else "constant"
+    table = floats or ours.size > LONGEST_SETTING or (ours.size > 1 and held.operator in ARITHMETIC)
+    kind = "narrowed" if _cut_off(ours, theirs) else "weights" if table else "constant"
     if not floats and (ours.shape != theirs.shape or ours.size <= MOST_SHOWN or ours.dtype.kind not in "biu"):
         told = f"input {slot} ('{held.tensor}') is {_short(ours)}, in the reference {_short(theirs)}"
     elif ours.shape != theirs.shape:
