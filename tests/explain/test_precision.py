@@ -8,6 +8,7 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 import onnx
+import openvino
 import pytest
 import small_graphs as sg
 import torch
@@ -148,6 +149,30 @@ def test_a_whole_network_converted_to_half_precision():
     candidate = float16.convert_float_to_float16(sg.exported_network(), keep_io_types=True)
     best = sg.explained(sg.network(), candidate, {"x": sg.rows()}, abs_tol=1e-5, rel_tol=0)
     assert (best.cause, best.culprit) == ("precision-reduction", "model")
+
+
+def for_openvino(folder, **how):
+    """The network as OpenVINO keeps it."""
+    path = folder / "model.xml"
+    openvino.save_model(openvino.Core().read_model(sg.exported_network().SerializeToString(), b""), path, **how)
+    return path
+
+
+def test_rounded_weights_are_known_by_the_reference_where_the_candidate_shows_none(tmp_path):
+    options = {"candidate_options": {"precision": "f32"}, "abs_tol": 1e-5, "rel_tol": 0}
+    best = sg.explained(sg.network(), for_openvino(tmp_path), {"x": sg.rows()}, **options)
+    assert (best.cause, best.culprit) == ("precision-reduction", "model")
+    assert "rounded to float16" in best.evidence
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_runtime_that_computes_in_fewer_digits_than_its_file_is_told_with_the_option(tmp_path, turned):
+    if "BF16" not in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this processor has no bfloat16")
+    pair = [sg.network(), for_openvino(tmp_path, compress_to_fp16=False)]
+    best = sg.explained(*(reversed(pair) if turned else pair), {"x": sg.rows()})
+    assert (best.cause, best.culprit) == ("precision-reduction", "model")
+    assert f"--{'reference' if turned else 'candidate'}-option precision=f32" in best.remedy
 
 
 def test_weights_that_half_precision_cuts_off_are_named():

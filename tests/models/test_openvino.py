@@ -24,7 +24,10 @@ from likewise.report.formats.json import digest_of
 from likewise.report.formats.statement import StatementRenderer
 from planting import here
 
-ONE_THREAD = {"framework": "openvino", "threads": "1"}
+FLOAT = {"threads": 1, "precision": "f32"}
+"""Processors that have bfloat16 compute in that, unless OpenVINO is told otherwise."""
+
+ON_REQUEST = {"framework": "openvino", **FLOAT}
 
 
 def stored(folder, proto, name="model"):
@@ -40,7 +43,7 @@ def opened(target, **options):
 
 def test_its_own_files_agree_with_onnx_runtime_and_with_figures_by_hand(tmp_path):
     path = stored(tmp_path, network())
-    report = data_only.check(network(), path, X, candidate_options={"threads": 1})
+    report = data_only.check(network(), path, X, candidate_options=FLOAT)
     assert report.passed, said(report)
     assert report.origin.candidate.kind == "openvino"
     assert {o.name: o.pair.kind for o in report.comparison.outputs} == {
@@ -48,7 +51,7 @@ def test_its_own_files_agree_with_onnx_runtime_and_with_figures_by_hand(tmp_path
         "probabilities": Kind.PROBABILITY,
     }
     expected = by_hand()
-    with opened(path, threads=1) as runner:
+    with opened(path, **FLOAT) as runner:
         found = runner.run(Batch(RowIds(np.arange(len(X))), ArrayColumns({"x": X})))
     for name, values in expected.items():
         np.testing.assert_allclose(found[name], values, atol=1e-5)
@@ -59,7 +62,7 @@ def test_an_onnx_file_is_run_by_openvino_on_request(tmp_path, form):
     proto = network()
     (tmp_path / "m.onnx").write_bytes(proto.SerializeToString())
     target = {"path": tmp_path / "m.onnx", "bytes": proto.SerializeToString(), "proto": proto}[form]
-    report = data_only.check(proto, target, X, candidate_options=ONE_THREAD)
+    report = data_only.check(proto, target, X, candidate_options=ON_REQUEST)
     assert report.passed, said(report)
     assert report.origin.candidate.details["device"] == "CPU"
 
@@ -68,39 +71,39 @@ def test_an_onnx_file_is_run_by_openvino_on_request(tmp_path, form):
     "fault", [{"weights": {**WEIGHTS, "b1": WEIGHTS["b1"] + 0.05}}, {"swapped": True}, {"axis": 0}]
 )
 def test_a_planted_fault_fails(tmp_path, fault):
-    report = data_only.check(network(), stored(tmp_path, network(**fault)), X, candidate_options={"threads": 1})
+    report = data_only.check(network(), stored(tmp_path, network(**fault)), X, candidate_options=FLOAT)
     assert report.outcome == "FAIL"
 
 
 def test_quantised_graphs_are_run(tmp_path):
     path = quantized(tmp_path)
-    options = {"candidate_options": ONE_THREAD, "preset": "quantized", "ignore": ("logits",)}
+    options = {"candidate_options": ON_REQUEST, "preset": "quantized", "ignore": ("logits",)}
     report = data_only.check(network(), path, X, **options)
     assert report.passed, said(report)
 
 
 def test_bfloat16_is_fed():
-    report = data_only.check(bfloat16(), bfloat16(), X, candidate_options=ONE_THREAD)
+    report = data_only.check(bfloat16(), bfloat16(), X, candidate_options=ON_REQUEST)
     assert report.passed, said(report)
 
 
 @pytest.mark.parametrize("axis", [1, "1", {"x": 1, "y": 1, "s": 1}])
 def test_rows_may_lie_along_another_axis(tmp_path, axis):
     path = stored(tmp_path, columns_first())
-    with opened(path, batch_axis=axis, threads=1) as runner:
+    with opened(path, batch_axis=axis, **FLOAT) as runner:
         assert runner.signature.inputs[0].shape == (None, 6)
         found = runner.run(Batch(RowIds(np.arange(len(X))), ArrayColumns({"x": X})))
     np.testing.assert_array_equal(found["y"], 2 * X)
     np.testing.assert_allclose(found["s"], X.sum(axis=1, keepdims=True), atol=1e-5)
-    report = data_only.check(columns_first(), path, X, batch_axis=axis, candidate_options={"threads": 1})
+    report = data_only.check(columns_first(), path, X, batch_axis=axis, candidate_options=FLOAT)
     assert report.passed, said(report)
     assert report.samples == len(X)
-    own = {"candidate_options": {"threads": 1, "batch_axis": 0}}
+    own = {"candidate_options": {**FLOAT, "batch_axis": 0}}
     assert not data_only.check(columns_first(), path, X, batch_axis=axis, **own).passed
 
 
 def test_an_onnx_file_that_calls_an_axis_the_batch_is_understood():
-    report = data_only.check(columns_first("batch"), columns_first("batch"), X, candidate_options=ONE_THREAD)
+    report = data_only.check(columns_first("batch"), columns_first("batch"), X, candidate_options=ON_REQUEST)
     assert report.passed, said(report)
 
 
@@ -150,7 +153,7 @@ def test_a_report_belongs_to_the_weights_beside_the_graph(tmp_path, name):
     ref, path, rows = tmp_path / "ref.onnx", tmp_path / name, tmp_path / "rows.npz"
     onnx.save(network(), ref)
     made = tmp_path / "report.json"
-    report = data_only.check(ref, path, rows, candidate_options=ONE_THREAD, report=made)
+    report = data_only.check(ref, path, rows, candidate_options=ON_REQUEST, report=made)
     assert report.passed, said(report)
     told = hashlib.sha256(weights.read_bytes()).hexdigest()
     assert report.origin.candidate.details["external_data"] == {weights.name: told}
@@ -169,7 +172,7 @@ def test_a_report_that_names_no_weights_does_not_tell_whose_they_are(tmp_path):
     """One of an older likewise: the graph is the same, and that says nothing about the numbers in it."""
     weighed(tmp_path)
     path, made = tmp_path / "model.xml", tmp_path / "report.json"
-    data_only.check(network(), path, X, candidate_options={"threads": 1}, report=made)
+    data_only.check(network(), path, X, candidate_options=FLOAT, report=made)
     old = json.loads(made.read_text())
     del old["provenance"]["candidate"]["details"]["external_data"]
     old["provenance"]["digest"] = ""
@@ -192,7 +195,7 @@ def test_the_weights_beside_a_graph_are_not_replaced_by_a_report(tmp_path):
 def test_two_batches_asked_at_once_have_their_own_answers(tmp_path):
     rows = [np.full((512, X.shape[1]), value, np.float32) for value in (-1.0, 0.25, 1.0, 3.0)]
     batches = [Batch(RowIds(np.arange(512)), ArrayColumns({"x": values})) for values in rows]
-    with opened(stored(tmp_path, network()), threads=1) as runner:
+    with opened(stored(tmp_path, network()), **FLOAT) as runner:
         alone = [runner.run(batch)["logits"] for batch in batches]
         with ThreadPoolExecutor(4) as threads:
             together = list(threads.map(lambda n: (n % 4, runner.run(batches[n % 4])["logits"]), range(400)))

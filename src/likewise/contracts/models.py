@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from likewise.contracts.data import Batch, Tensors
@@ -189,6 +190,9 @@ class Adapter(Protocol):
 
     families: tuple[str, ...] = ()
     """What is worth importing before many models are opened: what one of them would name, the next need not."""
+
+    as_written: Mapping[str, str] = MappingProxyType({})
+    """Options by which a model is computed in the types of its file, where the framework may take narrower ones."""
 
     def claims(self, target: object) -> bool:
         """Is this ours? Answered without importing the framework."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array, Batch, Tensors
@@ -33,6 +34,7 @@ class OpenvinoAdapter(Adapter):
 
     framework = "openvino"
     holds_interpreter = False
+    as_written = MappingProxyType({"precision": "f32"})
 
     def claims(self, target: object) -> bool:
         if not isinstance(target, str | PathLike):

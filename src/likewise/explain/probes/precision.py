@@ -23,6 +23,7 @@ from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
 from likewise.explain.wider import HALVES, MOST_NODES, Cure, Wide, by_the_standard
 from likewise.models.onnx import edits, widen
+from likewise.registry import adapter
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -31,11 +32,16 @@ NAMES = {widen.HALF: "float16", widen.BRAIN: "bfloat16"}
 
 WHOLE = Place("model")
 
+SIDES = ("candidate", "reference")
+
 MATTERS = 0.05
 """Of the difference, so much has to move with the digits for these to be looked into."""
 
 MOST = 0.8
 """What does so much of what everything does together is what does it."""
+
+LEFT = 0.1
+"""What rounding may leave of a difference whose cause is not seen: other edits of the weights come nearer by chance."""
 
 CLIPPED = 1e4
 """Where the float16 converters cut off weights."""
@@ -71,6 +77,46 @@ def precision(case: Case) -> Explained | None:
     return None if cure is None else _too_few_digits(case, proto, wide, cure)
 
 
+@probe("precision-reduction", when=lambda case: any(_as_written(case, side) for side in SIDES))
+def types_of_the_runtime(case: Case) -> Iterator[Explained]:
+    """Have a runtime compute in the types of the file, where it is free to take narrower ones."""
+    for side in SIDES:
+        options = _as_written(case, side)
+        change = Change(side, options=options)
+        effect = experiment.run(case, change) if options else None
+        if effect is not None and effect.explains:
+            told = " ".join(f"--{side}-option {name}={value}" for name, value in options.items())
+            yield effect.explained(
+                "precision-reduction",
+                replace(WHOLE, side=side),
+                f"the runtime of the {side} computes in fewer digits than its file asks for; computed as it is written "
+                f"({told}), the {side} agrees with the other on {effect.told}",
+                Remedy(ACCEPTED, done=f"Run it like that where it is deployed, and check it with {told}"),
+                simplicity=1,
+                fixes=change.fixes("computed in the types of the file"),
+            )
+
+
+@probe("precision-reduction", when=lambda case: case.graph() is None and case.runners.get("candidate") is not None)
+def rounded_elsewhere(case: Case) -> Explained | None:
+    """Round the weights of the reference, where nothing can be seen of those of the candidate."""
+    trial, found = Trial.whole(case), []
+    for dtype in NAMES.values():
+        given = _of_twin(trial, rounding.rounded(case, dtype))
+        effect = None if given is None else trial.effect(reference=given)
+        if effect is not None and effect.explains and trial.nearer(reference=given, left=LEFT):
+            found.append((trial.gap(reference=given), dtype, effect))
+    if not found:
+        return None
+    _, dtype, effect = min(found, key=lambda entry: entry[:2])
+    return effect.explained(
+        "precision-reduction",
+        WHOLE,
+        f"with its weights rounded to {dtype} the reference answers like the candidate on {effect.told}",
+        f"Keep the candidate's weights in float32 where it is written. {ACCEPTED}",
+    )
+
+
 @probe(
     "precision-reduction",
     when=lambda case: case.graph() is not None and (_has_halves(case) or bool(rounding.rounded_weights(case.graph()))),
@@ -89,6 +135,13 @@ def reduced_precision(case: Case) -> Explained | None:
     if (cure is None or cure.weights) and (restored := _with_own_weights(wide)) is not None:
         return restored
     return None if cure is None else _halved(wide, cure)
+
+
+def _as_written(case: Case, side: str) -> dict[str, str]:
+    """The options by which a side is computed in the types of its file, as far as it is not anyway."""
+    model = case.model(side)
+    written = adapter(model.framework).as_written
+    return {name: value for name, value in written.items() if model.options.get(name) != value}
 
 
 def _digits_matter(case: Case, proto: ModelProto, wide: ModelProto) -> bool:
@@ -402,4 +455,4 @@ def _dtype(plan: widen.Widening) -> str:
     return NAMES[max(set(kinds), key=kinds.count)] if kinds else "float16"
 
 
-EXTENSIONS = (precision, reduced_precision)
+EXTENSIONS = (precision, types_of_the_runtime, rounded_elsewhere, reduced_precision)
