@@ -3,12 +3,15 @@ tokens, and files in which two readers see two things. Each was a success before
 
 from __future__ import annotations
 
+import bz2
 import glob
 import gzip
 import json
+import lzma
 import os
 import pickle
 import zipfile
+import zlib
 from pathlib import Path
 
 import joblib
@@ -254,7 +257,7 @@ def test_a_skops_file_behind_another_is_refused(tmp_path):
             _load_skops(str(path), ())
 
 
-@pytest.mark.parametrize("packed", [bytes, gzip.compress])
+@pytest.mark.parametrize("packed", [bytes, zlib.compress, gzip.compress, bz2.compress, lzma.compress])
 def test_a_pickle_with_something_behind_it_is_refused(tmp_path, packed):
     path, model = tmp_path / "model.pkl", LinearRegression().fit(X, X[:, 0])
     for content in (pickle.dumps(model), pickle.dumps(model) * 2):
@@ -263,7 +266,7 @@ def test_a_pickle_with_something_behind_it_is_refused(tmp_path, packed):
             pickles.read(path)
     with pytest.raises(ModelError, match="something follows the model"):
         pickles.read(path)
-    for compress in (0, 3):
+    for compress in (0, 3, ("gzip", 3), ("bz2", 3), ("xz", 3), ("lzma", 3)):
         joblib.dump(model, path, compress=compress)
         pickles.read(path)
         path.write_bytes(path.read_bytes() + b"more")

@@ -190,6 +190,7 @@ BROKEN = {
     "numbers that no float holds": (broken(datatype="INT8", data=[300] * 60), "holds what INT8 does not"),
     "bytes that are no text": (lambda document: said(b"\xff\xfe{}"), "not whole JSON"),
     "an error of its own": (lambda document: said({"error": "out of memory"}, 500), "out of memory"),
+    "another model": (lambda document: {**document, "model_name": "other"}, "comes from model_name 'other'"),
     "nothing inside": (lambda document: said(b""), "not whole JSON"),
 }
 
@@ -207,6 +208,25 @@ def test_a_broken_answer_is_inconclusive(serve, name):
     kept = Path(incident.message.partition("the request is kept in ")[2])
     assert kept.read_bytes() in [body for _, _, body in server.asked if body]
     assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_a_model_that_is_exchanged_while_it_is_asked_is_inconclusive(serve):
+    """Two versions behind one address: what is compared is not one model."""
+    versions = iter(["1", "1", *"2" * 100])
+    server = serve(oip(spoil=lambda document: {**document, "model_name": "sum", "model_version": next(versions)}))
+    report = likewise.check(model, Elsewhere(server.url + OIP, {"rows": 20}), {"x": ROWS}, **QUICK)
+    assert report.outcome == "INCONCLUSIVE"
+    assert "comes from model_version '2', and not from '1'" in report.headline
+
+
+def test_a_version_that_was_asked_for_is_that_which_answers(serve):
+    def served(version):
+        honest = oip(spoil=lambda document: {**document, "model_version": version})
+        return lambda path, *more: honest(path.replace("/versions/3", ""), *more)
+
+    for version, outcome in (("3", "PASS"), ("4", "INCONCLUSIVE")):
+        url = f"{serve(served(version)).url}{OIP}/versions/3"
+        assert likewise.check(model, url, {"x": ROWS}, **QUICK).outcome == outcome
 
 
 def test_rows_too_many_here_do_not_make_up_for_rows_too_few_there(serve):

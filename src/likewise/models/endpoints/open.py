@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.models import Adapter, InputSpec, Kind, Model, OutputSpec, Shape, Signature
@@ -175,7 +175,7 @@ class EndpointRunner(Apart):
             binary = "binary_tensor_data" in (server.get("extensions") or ())
         self._about["binary"] = binary
         wanted = tuple(spec.name for spec in outputs)
-        return protocols.OpenInference(bool(binary), declared=bool(inputs), wanted=wanted)
+        return protocols.OpenInference(bool(binary), declared=bool(inputs), wanted=wanted, said=_asked_of(home))
 
     def _document(self, url: str, *, needed: bool = True) -> Mapping[str, Any]:
         """What a server says of itself or of a model."""
@@ -265,6 +265,13 @@ def _require_answer(response: Response, url: str) -> None:
         told = f"{where} answered with status {response.status}" + (f": {said}" if said else "")
         remedy = "Send fewer rows a request: option rows=32" if response.status == 413 else "See what the server logs"
         raise EndpointError(told, remedy=remedy)
+
+
+def _asked_of(home: str) -> dict[str, str]:
+    """The model, and the version of it, that an address names."""
+    found = re.search("/v2/models/([^/]+)(?:/versions/([^/]+))?$", urlsplit(home).path)
+    named = zip(protocols.MODEL, found.groups() if found else (), strict=False)
+    return {name: unquote(part) for name, part in named if part}
 
 
 def _read(path: Any) -> str:

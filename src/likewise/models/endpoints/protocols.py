@@ -31,6 +31,9 @@ FEW_DIGITS, ENOUGH_NUMBERS = 6, 20
 DATATYPES = {ours: theirs for theirs, ours in DTYPES.items()}
 JSON_BODY = {"Content-Type": "application/json"}
 
+MODEL = ("model_name", "model_version")
+"""What an answer of the Open Inference Protocol says of who gives it."""
+
 Body = tuple[bytes, Mapping[str, str]]
 
 
@@ -185,11 +188,13 @@ class OpenInference:
     """Open Inference Protocol v2: KServe, Triton, MLServer. `binary`: tensors go as bytes behind the JSON.
 
     `wanted` are the outputs that the server declares: some give only the first of them to whoever asks for none.
+    `said` is what answers have to say of who gives them: what was asked for, and then what the first one said.
     """
 
     binary: bool = False
     declared: bool = True
     wanted: tuple[str, ...] = ()
+    said: dict[str, str] = field(default_factory=dict)
 
     def write(self, inputs: Mapping[str, Array], tally: Tally) -> Body:
         import numpy as np
@@ -229,6 +234,7 @@ class OpenInference:
         """The tensors of an answer, by name; those that went as bytes are behind the document."""
         place = 0
         require_no_error(document)
+        self._require_one_model(document)
         tensors = document.get("outputs") if isinstance(document, Mapping) else None
         if not isinstance(tensors, list) or not tensors:
             raise EndpointError("the answer has no outputs")
@@ -254,6 +260,16 @@ class OpenInference:
         if place != len(behind):
             raise EndpointError(f"behind the outputs of the answer are {len(behind) - place:,} bytes of nothing")
         return found
+
+    def _require_one_model(self, document: Any) -> None:
+        """An error where another model answers than was asked, or now one version of it and now another."""
+        for name in MODEL if isinstance(document, Mapping) else ():
+            told = str(document.get(name) or "")
+            if told and told != self.said.setdefault(name, told):
+                raise EndpointError(
+                    f"the answer comes from {name} {told[:80]!r}, and not from {self.said[name]!r}",
+                    remedy="Name the version in the address (/v2/models/NAME/versions/1), and see what the server runs",
+                )
 
     def _tensor(self, tensor: Mapping[str, Any], raw: bytes, size: int, tally: Tally) -> Array:
         import numpy as np

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import lzma
 import zlib
@@ -29,27 +28,39 @@ _FOREIGN = (
 )
 
 
-class _ZlibReader(io.RawIOBase):
-    """A zlib stream, joblib's default compression, read piece by piece."""
+class _Unpacked(io.RawIOBase):
+    """What one compressed stream holds, read piece by piece; nothing may follow it."""
 
-    def __init__(self, raw: BinaryIO) -> None:
+    def __init__(self, raw: BinaryIO, stream: Any) -> None:
         self._raw = raw
-        self._inflate = zlib.decompressobj()
+        self._stream = stream
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
         data = b""
-        while not data and not self._inflate.eof:
-            packed = self._inflate.unconsumed_tail or self._raw.read(io.DEFAULT_BUFFER_SIZE)
-            if not packed:
-                raise EOFError("the compressed data ends early")
-            data = self._inflate.decompress(packed, len(buffer))
-        if not data and (self._inflate.unused_data or self._raw.read(1)):
+        while not data and not self._stream.eof:
+            data = self._stream.decompress(self._packed(), len(buffer))
+        if not data and (self._stream.unused_data or self._raw.read(1)):
             raise ValueError("something follows the model in it, behind what is compressed")
         buffer[: len(data)] = data
         return len(data)
+
+    def _packed(self) -> bytes:
+        """What is unpacked next: zlib hands back what it has not used, bz2 and lzma keep it."""
+        if left := getattr(self._stream, "unconsumed_tail", b""):
+            return bytes(left)
+        if not getattr(self._stream, "needs_input", True):
+            return b""
+        packed = self._raw.read(io.DEFAULT_BUFFER_SIZE)
+        if not packed:
+            raise EOFError("the compressed data ends early")
+        return packed
+
+
+def _unpacking(make: Callable[[], Any]) -> Callable[[BinaryIO], Any]:
+    return lambda raw: io.BufferedReader(_Unpacked(raw, make()), 1 << 20)
 
 
 def _lz4(raw: BinaryIO) -> BinaryIO:
@@ -60,12 +71,15 @@ def _lz4(raw: BinaryIO) -> BinaryIO:
     return cast(BinaryIO, lz4.LZ4FrameFile(raw))
 
 
+GZIP = 16 + zlib.MAX_WBITS
+"""What tells zlib that there is a header of gzip around it."""
+
 _COMPRESSIONS: tuple[tuple[bytes, Callable[[BinaryIO], Any]], ...] = (
-    (b"x", lambda raw: io.BufferedReader(_ZlibReader(raw), 1 << 20)),
-    (b"\x1f\x8b", lambda raw: gzip.GzipFile(fileobj=raw)),
-    (b"BZ", bz2.BZ2File),
-    (b"\xfd7zXZ", lzma.LZMAFile),
-    (b"\x5d\x00", lzma.LZMAFile),
+    (b"x", _unpacking(zlib.decompressobj)),
+    (b"\x1f\x8b", _unpacking(lambda: zlib.decompressobj(GZIP))),
+    (b"BZ", _unpacking(bz2.BZ2Decompressor)),
+    (b"\xfd7zXZ", _unpacking(lzma.LZMADecompressor)),
+    (b"\x5d\x00", _unpacking(lzma.LZMADecompressor)),
     (b"\x04\x22\x4d\x18", _lz4),
 )
 
