@@ -204,3 +204,24 @@ def test_floats_with_gaps_are_no_names():
 def test_recorded_whole_numbers_with_gaps_keep_their_digits(kind):
     column = pa.chunked_array([pa.array([2**53 + 1, None], kind)])
     assert _from_arrow(column, OutputSpec("y", Kind.VALUE, shape=(None,))).tolist() == [2**53 + 1, None]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant <= 52, reason="long double is a double here")
+@pytest.mark.parametrize(
+    ("ours", "theirs", "outcome"),
+    [
+        (np.longdouble(1), np.longdouble(1) + np.finfo(np.longdouble).eps, "FAIL"),
+        (np.longdouble("1e-400"), np.longdouble("3e-400"), "FAIL"),
+        (2**63 - 1, np.longdouble(2) ** 63, "FAIL"),
+        (np.longdouble("1e400"), np.longdouble("1e401"), "INCONCLUSIVE"),
+        (np.longdouble("inf"), np.longdouble("1e400"), "INCONCLUSIVE"),
+        (np.longdouble(1) / 3, np.longdouble(1) / 3, "PASS"),
+    ],
+)
+def test_long_doubles_are_told_apart_by_digits_that_no_double_has(ours, theirs, outcome):
+    def answering(value):
+        return lambda x: {"value": np.full(len(x), value)}
+
+    options = {"abs_tol": 0, "rel_tol": 0, "edge": "off", "batch_sizes": (), "allow_same": True}
+    report = likewise.check(answering(ours), answering(theirs), {"x": np.zeros(8)}, **options)
+    assert report.outcome == outcome, report.headline

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 
 from likewise.compare import feed as feeding
+from likewise.compare.differences import LARGEST, is_longer
 from likewise.compare.feed import Feed, require_inputs
 from likewise.contracts.comparison import Cast, Incident, Plan
 from likewise.contracts.data import Array, Batch, Tensors
@@ -214,6 +215,11 @@ def _require_values(name: str, array: Array) -> None:
     if array.dtype.kind != "O":
         if not array.dtype.itemsize:
             raise ModelError(f"output {name!r} holds values without a byte", remedy="Answer with numbers or text")
+        if is_longer(array) and (np.abs(array[np.isfinite(array)]) > LARGEST).any():
+            raise ModelError(
+                f"output {name!r} holds numbers beyond {LARGEST:g}, which are not compared",
+                remedy="Answer with numbers that a double holds, or with text",
+            )
         return
     plain: tuple[object, object] = object.__eq__, object.__hash__
     for kind in set(map(type, array.ravel().tolist())) - {type(None)}:

@@ -19,7 +19,8 @@ from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
 from likewise.contracts.values import dataclass
 
-_LARGEST = float(np.finfo(np.float64).max)
+LARGEST = float(np.finfo(np.float64).max)
+_SMALLEST = float(np.finfo(np.float64).smallest_subnormal)
 _EXACT = 2**53
 _EXACTLY = Tolerance(0.0, 0.0)
 _BLOCK = 2**14
@@ -254,7 +255,7 @@ def _differences(rows: int, reference: Array, candidate: Array, tolerance: Toler
     broken = ~(finite | nan | (own == other))
     # The difference of two finite numbers may be too large for a double; what is told of it is the largest one.
     overflown = np.isinf(difference[finite])
-    difference = np.clip(difference[finite], -_LARGEST, _LARGEST)
+    difference = np.clip(difference[finite], -LARGEST, LARGEST)
     ours, theirs, far = own[finite], other[finite], overflown if overflown.any() else None
     return Differences(
         rows, width, ours, theirs, difference, precision, finite, broken, nan, tolerance, short, start, far
@@ -265,13 +266,25 @@ def _widened(array: Array) -> Array:
     return np.ascontiguousarray(array, dtype=np.float64).ravel()
 
 
+def is_longer(array: Array) -> bool:
+    """Is it a float with more digits than a double (`numpy.longdouble`)?"""
+    return array.dtype.kind == "f" and bool(array.dtype.itemsize > 8)
+
+
 def _precision(*dtypes: np.dtype[Any]) -> np.dtype[Any] | None:
     floats = [np.dtype(f"f{min(dtype.itemsize, 8)}") for dtype in dtypes if dtype.kind == "f"]
     return min(floats, key=lambda dtype: dtype.itemsize, default=None)
 
 
 def _correct_large(difference: Array, reference: Array, candidate: Array, own: Array, other: Array) -> None:
-    """Work out again, without rounding, what doubles do not tell: differences of whole numbers that no double holds."""
+    """Work out again what doubles do not tell: differences of numbers that no double holds."""
+    if is_longer(reference) or is_longer(candidate):
+        apart = candidate.astype(np.longdouble) - reference.astype(np.longdouble)
+        known = np.isfinite(apart)
+        told = np.clip(apart[known], -LARGEST, LARGEST).astype(np.float64)
+        lost = (told == 0) & (apart[known] != 0)
+        difference[known] = np.where(lost, _SMALLEST, told)
+        return
     wide = [array for array in (reference, candidate) if array.dtype.kind in "iu" and array.dtype.itemsize == 8]
     if not wide:
         return

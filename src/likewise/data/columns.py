@@ -73,8 +73,11 @@ def own_array(array: Array) -> Array:
 LARGEST_VALUE_SHOWN = 16
 """Elements of a tensor, and bytes of a binary value, that are kept when a row is shown."""
 
-_NUMBERS = ("b", "i", "u", "f")
-"""Kinds of arrays whose elements become plain values by themselves."""
+
+def _has_plain_values(value: Any) -> bool:
+    """Do the elements of an array, or does a number of numpy, become plain by themselves? Long doubles do not."""
+    dtype: Any = getattr(value, "dtype", None)
+    return getattr(dtype, "kind", "O") in ("b", "i", "u", "f") and bool(dtype.itemsize <= 8)
 
 
 def plain(value: Any) -> Any:
@@ -87,7 +90,7 @@ def plain(value: Any) -> Any:
     if getattr(value, "ndim", 0) > 0 and hasattr(value, "tolist"):
         small = value.size <= LARGEST_VALUE_SHOWN
         head = (value if small else value.ravel()[:LARGEST_VALUE_SHOWN]).tolist()
-        if getattr(getattr(value, "dtype", None), "kind", "O") not in _NUMBERS:
+        if not _has_plain_values(value):
             head = [plain(element) for element in head]
         return head if small else {"shape": list(value.shape), "head": head}
     if isinstance(value, Mapping):
@@ -102,7 +105,7 @@ def plain(value: Any) -> Any:
         return None
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    if getattr(getattr(value, "dtype", None), "kind", None) in _NUMBERS:
+    if _has_plain_values(value):
         return value.item()
     return str(value)
 
