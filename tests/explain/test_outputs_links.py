@@ -231,4 +231,4 @@ def test_voters_that_vote_instead_of_giving_their_probabilities(data):
     hard = VotingClassifier(voters, voting="hard", flatten_transform=False).fit(*data[:2])
     hard.estimators_ = soft.estimators_
     found = first(soft, to_onnx(hard, data[0][:1], options=PLAIN), data[0])
-    assert (found.cause, found.culprit) == ("aggregation", "label, probabilities (members vote)")
+    assert (found.cause, found.culprit) == ("aggregation", "label, probabilities (members vote, in VotingClassifier)")

@@ -58,12 +58,12 @@ HOLDERS = {
         StackingClassifier([("one", piped())], final_estimator=LogisticRegression(), cv=2),
         ["one", "one.scaler", "one.model", "final_estimator"],
     ),
-    "bagging": (BaggingClassifier(piped(), n_estimators=2), ["estimators[0].scaler", "estimators[1].model"]),
+    "bagging": (BaggingClassifier(piped(), n_estimators=2), ["estimators_[0].scaler", "estimators_[1].model"]),
     "calibrated": (
         CalibratedClassifierCV(piped(), cv=2, ensemble=True),
         ["calibrated_classifiers[0].estimator.scaler", "calibrated_classifiers[1].calibrators[2]"],
     ),
-    "one against the rest": (OneVsRestClassifier(piped()), ["estimators[2].scaler"]),
+    "one against the rest": (OneVsRestClassifier(piped()), ["estimators_[2].scaler"]),
     "threshold": (FixedThresholdClassifier(piped()), ["estimator.scaler"]),
     "chosen columns": (RFE(LogisticRegression(), n_features_to_select=2), ["estimator"]),
 }
@@ -79,7 +79,7 @@ def test_every_nested_estimator_is_found_by_its_path(kind):
 def test_several_targets_and_a_changed_target():
     several = np.stack([Y > 0, Y > 1], axis=1).astype(int)
     for model in (MultiOutputClassifier(piped()), ClassifierChain(piped())):
-        assert "estimators[1].scaler" in dict(walk(model.fit(X, several)))
+        assert "estimators_[1].scaler" in dict(walk(model.fit(X, several)))
     target = TransformedTargetRegressor(piped(LinearRegression()), transformer=StandardScaler()).fit(X, X[:, 0])
     assert {"regressor.scaler", "transformer"} <= set(dict(walk(target)))
     assert type(outermost(target)) is StandardScaler
@@ -89,7 +89,7 @@ def test_several_targets_and_a_changed_target():
 def test_what_others_were_cloned_from_is_not_nested():
     forest = RandomForestClassifier(n_estimators=2).fit(X, Y)
     boosted = GradientBoostingClassifier(n_estimators=2).fit(X, Y)
-    assert [part.name for part in parts(forest)] == ["estimators[0]", "estimators[1]"]
+    assert [part.name for part in parts(forest)] == ["estimators_[0]", "estimators_[1]"]
     assert len(list(parts(boosted))) == 6
     bagging = BaggingClassifier(DecisionTreeClassifier(), n_estimators=2, max_features=2).fit(X, Y)
     assert [part.columns.shape for part in parts(bagging)] == [(2,), (2,)]

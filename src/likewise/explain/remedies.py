@@ -127,14 +127,17 @@ def in_candidates_place(trial: Trial, proto: ModelProto) -> tuple[Prepared, Effe
     """An export of the reference in the candidate's place: how it is fed, and the rows on which they agree.
 
     None if it has other outputs. What was said about the names of the candidate need not hold for another file.
+    Where a sample has no rows, it has to agree on the others too: an export may be right for the length of one only.
     """
-    model = Model("onnx", proto.SerializeToString())
+    case, model = trial.case, Model("onnx", proto.SerializeToString())
     with open_model(model) as opened:
-        plan = replace(trial.case.plan, candidate=model, pair={}, feed={})
-        found = trial.case.compared(plan, opened, trial.batch, trial.reference)
+        plan = replace(case.plan, candidate=model, pair={}, feed={})
+        found = case.compared(plan, opened, trial.batch, trial.reference)
+        further = (case.compared(plan, opened, other.batch, other.reference) for other in case.others)
+        elsewhere = all(other is not None and other[1].all() for other in further)
     if found is None or found[0].pairing.mismatches:
         return None
-    return found[0], Effect(found[1], trial.failing)
+    return found[0], Effect(found[1] & elsewhere, trial.failing)
 
 
 def fixes(case: Case, found: Sequence[Explained]) -> Iterator[tuple[Explained | None, Fix]]:

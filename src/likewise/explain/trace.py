@@ -432,12 +432,16 @@ ROWS_SEEN = 16
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """A node that gives NaN or Inf although it is given finite numbers; `constant` where a stored one is not finite."""
+    """A node that gives NaN or Inf although it is given finite numbers; `constant` where a stored one is not finite.
+
+    `broken` are the names of all nodes that give such numbers.
+    """
 
     node: NodeProto
     how: str
     constant: str | None = None
     index: tuple[int, ...] = ()
+    broken: tuple[str, ...] = ()
 
 
 def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | None:
@@ -452,14 +456,16 @@ def origin(case: Case, side: str, proto: ModelProto, rows: Array) -> Origin | No
     fed = case.fed(side, case.rows(positions))
     stored = edits.constants(proto.graph)
     known: dict[str, Array] = {**stored, **seen, **{name: fed[name] for name in inputs if name in fed}}
-    for node in proto.graph.node:
-        if any(_broken(known.get(name)) for name in node.output) and node.op_type != "Constant":
-            given = [name for name in node.input if name]
-            broken = [name for name in given if _broken(known.get(name))]
-            if not broken:
-                return Origin(node, _how(node, known))
-            if all(name in stored and _broken(stored[name]) for name in broken) and _unwanted(stored[broken[0]]):
-                return Origin(node, "a stored number", broken[0], _first(stored[broken[0]]))
+    giving = [node for node in proto.graph.node if any(_broken(known.get(name)) for name in node.output)]
+    names = [node.name for node in giving]
+    for node in giving:
+        if node.op_type == "Constant":
+            continue
+        broken = [name for name in node.input if name and _broken(known.get(name))]
+        if not broken:
+            return Origin(node, _how(node, known), broken=tuple(names))
+        if all(name in stored and _broken(stored[name]) for name in broken) and _unwanted(stored[broken[0]]):
+            return Origin(node, "a stored number", broken[0], _first(stored[broken[0]]), tuple(names))
     return None
 
 

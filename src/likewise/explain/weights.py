@@ -350,9 +350,10 @@ def missing_parts(found: Weights) -> Iterator[Part]:
 
 
 def word(parameter: Parameter | None) -> str:
-    """What is added to a layer: a network has biases, an estimator intercepts."""
-    biased = parameter is not None and parameter.attribute.startswith(("bias", "intercepts_"))
-    return "bias" if biased else "intercept"
+    """What is added: to a layer a network has biases, an estimator intercepts; a detector of outliers has an offset."""
+    words = {"bias": "bias", "intercepts_": "bias", "offset_": "offset"}
+    named = "" if parameter is None else parameter.attribute
+    return next((word for start, word in words.items() if named.startswith(start)), "intercept")
 
 
 def _with_bias(found: Weights, bias: Parameter) -> Iterator[Part]:

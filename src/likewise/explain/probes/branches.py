@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from itertools import chain
 
 import numpy as np
 
 from likewise.compare.call import answers
-from likewise.contracts.data import Array
+from likewise.contracts.data import Batch
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import trace
@@ -37,11 +38,11 @@ REWRITE = "Write the branch with torch.where or torch.cond, or export one file f
 def frozen_branch(case: Case) -> Explained | None:
     """Ask about few rows at a time: is the candidate right wherever the reference goes one of several ways?"""
     groups = list(_groups(case))
-    called = [_called(case, positions) for positions in groups]
+    called = [_called(case, batch) for batch in groups]
     ways = list(dict.fromkeys(called))
     if len(ways) < 2:
         return None
-    seen = [(way, _agree(case, positions)) for way, positions in zip(called, groups, strict=True)]
+    seen = [(way, _agree(case, batch)) for way, batch in zip(called, groups, strict=True)]
     right = [way for way in ways if all(agrees for found, agrees in seen if found == way)]
     wrong = [way for way in ways if not any(agrees for found, agrees in seen if found == way)]
     told = [sum(found in some for found, _ in seen) for some in (right, wrong)]
@@ -54,10 +55,11 @@ def frozen_branch(case: Case) -> Explained | None:
     named = [f"'{name}'" for name in (taken or missing)]
     frozen = f"{listed(named, trace.MOST_NAMED)} {'always' if taken else 'never'} called"
     ours, theirs = (listed([f"'{n}'" for n in some], trace.MOST_NAMED) or "nothing else" for some in (missing, taken))
+    asked = "groups of rows" if case.required.batch.stacked else "samples"
     return Explained(
         "traced-branch",
         Place(frozen, path=(taken or missing)[0], nodes=tuple(n.name for n in nodes[: trace.MOST_NAMED] if n.name)),
-        f"which modules the reference calls depends on the rows: of {len(seen)} groups of rows, it calls {ours} for "
+        f"which modules the reference calls depends on what it is given: of {len(seen)} {asked}, it calls {ours} for "
         f"{told[1]}, where the candidate is wrong, and {theirs} for {told[0]}, where the candidate agrees",
         REWRITE,
         covered=case.required.failing,
@@ -71,27 +73,34 @@ def _is_module(case: Case) -> bool:
 
 
 def _several(case: Case) -> bool:
-    return case.required.batch.stacked and len(case.required) > 1 and case.side("candidate").fixed_batch is None
+    if not case.required.batch.stacked:
+        return bool(case.others)
+    return len(case.required) > 1 and case.side("candidate").fixed_batch is None
 
 
-def _called(case: Case, positions: Array) -> tuple[str, ...]:
+def _called(case: Case, batch: Batch) -> tuple[str, ...]:
     """The modules that the reference calls for these rows."""
     case.require_time()
-    return tuple(part.path for part in parts_of(case, case.rows(positions)))
+    return tuple(part.path for part in parts_of(case, batch))
 
 
-def _agree(case: Case, positions: Array) -> bool:
+def _agree(case: Case, batch: Batch) -> bool:
     """Do both agree on all of these rows, asked about them alone?"""
     case.require_time()
-    batch = case.rows(positions)
     ours, theirs = (answers(case.side(side), batch)[0] for side in ("reference", "candidate"))
     return bool(case.agreeing(batch, ours, theirs).all())
 
 
-def _groups(case: Case) -> Iterator[Array]:
+def _groups(case: Case) -> Iterator[Batch]:
+    """Rows alone and some at a time; samples without rows as they are."""
+    if not case.required.batch.stacked:
+        yield case.required.batch
+        yield from (other.batch for other in case.others)
+        return
     trial = Trial.few(case, GROUPS)
-    yield from (trial.positions[place : place + 1] for place in range(len(trial)))
-    yield from (np.sort(trial.positions[place :: GROUPS // FEW]) for place in range(min(GROUPS // FEW, len(trial))))
+    alone = (trial.positions[place : place + 1] for place in range(len(trial)))
+    some = (np.sort(trial.positions[place :: GROUPS // FEW]) for place in range(min(GROUPS // FEW, len(trial))))
+    yield from (case.rows(positions) for positions in chain(alone, some))
 
 
 EXTENSIONS = (frozen_branch,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
+from likewise.models.sklearn.walk import walk
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -90,17 +92,20 @@ def _by_members(case: Case) -> Iterator[Explained]:
     if not members:
         return
     case.require_time()
+    kind = type(model).__name__
+    path = next((path for path, part in walk(case.native("reference")) if part is model), "")
     pairs = {position: answers.pairs(case)[position] for position in answers.failing(case)}
     for what, table in _ways(model, members, features.input_of_last_step(case, case.required.batch)):
         changed = {at: made for at, pair in pairs.items() if (made := _as_answer(table, pair)) is not None}
         effect = answers.convincing(case, reference=changed) if changed else None
         if effect is not None:
+            place = answers.culprit([pairs[position] for position in changed], f"{what}, in {path or kind}")
             yield effect.explained(
                 "aggregation",
-                answers.culprit([pairs[position] for position in changed], what),
+                replace(place, path=path),
                 f"with the {len(members)} members of the reference put together that way ({what}), it agrees with the "
                 f"candidate on {effect.told}",
-                f"Export the {type(model).__name__} with its own way of combining its members",
+                f"Export the {kind} with its own way of combining its members",
                 simplicity=1,
             )
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
-from likewise.explain import experiment, graph_diff, rounding, splice, trace
+from likewise.explain import experiment, graph_diff, parts, rounding, splice, trace
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import Change, Effect
 from likewise.explain.splice import Culprit
@@ -44,7 +44,6 @@ CAUSES = {
     "constant": "operator-attribute",
     "weights": "weight-corruption",
     "narrowed": "precision-reduction",
-    "frozen": "traced-branch",
     "wiring": "wrong-wiring",
     "missing": "model-part-dropped",
     "operator": "operator-semantics",
@@ -180,7 +179,7 @@ def _quantised_alike(case: Case) -> bool:
 
 def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole: bool = False) -> Explained:
     """What was put right, by the cause of the first; `whole`: the graphs differ in nothing else."""
-    told = [_told(culprit) for culprit in culprits]
+    told = [_told(case, culprit) for culprit in culprits]
     cause, _, remedy = told[0]
     if cause == "weight-corruption" and not any(map(partial(_learnt, case), culprits[0].differing)):
         cause = "operator-attribute"  # a table that was computed when it was exported
@@ -261,27 +260,27 @@ def _moved(culprits: Sequence[Culprit]) -> bool:
     return bool(missing) and missing == more
 
 
-def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
+def _told(case: Case, culprit: Culprit) -> tuple[str, str, Remedy]:
     """The cause, what is different in words, and what to do."""
     graft, graph, twin = culprit.graft, culprit.beside.candidate, culprit.beside.twin
+    known = parts.purpose(case, culprit)
     here = listed([f"{graph.node(index).op_type} '{graph.node(index).name}'" for index in graft.nodes], SHOWN)
     if graft.how in MISSING:
         others = splice.giving_numbers(twin, graft.others)
         missing = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in others], SHOWN)
         told = f"{MISSING[graft.how]} {here} the reference has {missing}, and the candidate has not"
         linked = graft.how == "appended" and {twin.node(index).op_type for index in graft.others} <= LINKS
-        return "link-function" if linked else "model-part-dropped", told, AGAIN
+        return "link-function" if linked else known or "model-part-dropped", told, AGAIN
     if graft.how == "bypassed" and any(_narrows(graph.node(index)) for index in graft.nodes):
         return "precision-reduction", f"{here} leave half precision of what the reference keeps in full", KEPT
     if graft.how == "bypassed":
-        return "operator-semantics", f"the reference has nothing in the place of {here}", AGAIN
+        return known or "operator-semantics", f"the reference has nothing in the place of {here}", AGAIN
     differences = culprit.differing
     if differences:
         first = _first(differences)
-        node = graph.node(graft.nodes[0])
         said = listed([entry.told for entry in differences], SHOWN)
         narrowed = all(entry.kind == "narrowed" for entry in differences)
-        return _cause(node.op_type, first), f"{here}: {said}", KEPT if narrowed else _remedy(culprit, differences)
+        return _cause(culprit, first), f"{here}: {said}", KEPT if narrowed else _remedy(culprit, differences)
     instead = listed([_called(twin.node(index).op_type, twin.node(index).name) for index in graft.others], SHOWN)
     operators = {graph.node(index).op_type for index in graft.nodes}
     for idle, does in IDLE.items():
@@ -294,7 +293,7 @@ def _told(culprit: Culprit) -> tuple[str, str, Remedy]:
     exact = graph.types.get(graft.tensor) not in trace.FLOATS  # positions and masks are right or wrong
     near = wanted is not None and held is not None and not exact and splice.apart(held, wanted) <= NEAR
     return (
-        "approximation" if near else "operator-semantics",
+        known or ("approximation" if near else "operator-semantics"),
         f"{here} stands where the reference has {instead}",
         AGAIN,
     )
@@ -320,13 +319,14 @@ def _first(differences: Sequence[Differing]) -> Differing:
     return min(differences, key=lambda entry: order.index(entry.kind))
 
 
-def _cause(operator: str, first: Differing) -> str:
+def _cause(culprit: Culprit, first: Differing) -> str:
     if first.name.startswith("classlabels"):
         return "label-mapping"
     if first.kind == "attribute":
+        operator = culprit.beside.candidate.node(culprit.graft.nodes[0]).op_type
         known = {name: cause for cause, name, _ in rewrites.CHOICES.get(operator, ())}
         return {**known, **NAMED}.get(first.name, "operator-attribute")
-    return CAUSES[first.kind]
+    return parts.frozen(culprit.beside.twin, first.value) if first.kind == "frozen" else CAUSES[first.kind]
 
 
 def _remedy(culprit: Culprit, differences: Sequence[Differing]) -> Remedy:

@@ -416,8 +416,13 @@ def _overflow(wide: Wide, cure: Cure) -> Place | None:
             finite = np.isfinite(pair.candidate.astype(np.float64))
             broken |= ~finite.reshape(len(finite), -1).all(axis=1)
     rows = np.flatnonzero(broken & cure.effect.covered)
-    origin = trace.origin(wide.case, "candidate", wide.proto, rows) if len(rows) else None
-    return None if origin is None else trace.place_of(origin.node)
+    shown = len(rows) > 0
+    origin = trace.origin(wide.case, "candidate", wide.proto, rows if shown else np.flatnonzero(cure.effect.covered))
+    if origin is None:
+        return None
+    # An infinity may go under before the end, where something is divided by it; or it is there only if one looks.
+    told = shown or _enough_wide(wide, cure, replace(WHOLE, nodes=origin.broken))
+    return trace.place_of(origin.node) if told else None
 
 
 def _node_in_half(wide: Wide, cure: Cure) -> Place | None:

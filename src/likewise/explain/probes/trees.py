@@ -193,13 +193,18 @@ def _column_order(found: Survey) -> Iterator[Claim]:
     name = found.reference.name
     moved = sorted(column for column, other in order.items() if column != other)
     columns = tuple(name(column) for column in moved)
+    wrong = np.flatnonzero(differ.column)
+    concerned = np.unique(differ.theirs.tree[differ.alignment.candidate[wrong]]).tolist()
+    some = (f"tree{'s' * (len(concerned) > 1)} {listed([str(tree) for tree in concerned], SHOWN)}",)
+    whole = not found.followed or 2 * len(concerned) > differ.theirs.trees
+    nodes = tuple(dict.fromkeys(name for pair in wrong.tolist() for name in found.nodes(pair)))
     yield Claim(
         "feature-order",
-        Place(", ".join(columns), columns=columns, nodes=found.nodes()),
+        Place(", ".join(columns), () if whole else some, columns=columns, nodes=nodes),
         "the candidate's trees ask for "
         + ", ".join(f"{name(order[column])} instead of {name(column)}" for column in moved[:SHOWN]),
         Remedy(again="Export again with the columns in the order of the training"),
-        found.written(differences.with_splits(differ, np.flatnonzero(differ.column))),
+        found.written(differences.with_splits(differ, wrong)),
     )
 
 

@@ -36,8 +36,9 @@ MANY, ROUNDED_OFF = 4, 2.5e-7
 """Of so many numbers or more, two are one if they differ by no more than this part of the largest."""
 
 
-HALF_ENDS, HALF_LEAST = (65_504.0, 10_000.0), (0.0, 1e-7, 5.96e-8)
-"""Where converters to float16 cut numbers off: at its largest, or before; and what they leave of the smallest."""
+HALF_ENDS, HALF_LEAST = (65_504.0, 10_000.0, np.inf), (0.0, 1e-7, 5.96e-8)
+"""Where converters to float16 cut numbers off: at its largest, before, or nowhere, so that they are infinite; and what
+they leave of the smallest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class Differing:
 
     `kind` is "attribute", "weights", "constant", "narrowed" (too large for half precision), "frozen" or "wiring",
     inside of branches also "missing" or "operator"; `told` says it of the first of them. `inner`: it is inside of a
-    branch or loop, and `name` is the node there.
+    branch or loop, and `name` is the node there. `value` is what the twin has: of what is frozen, the tensor.
     """
 
     kind: str
@@ -56,6 +57,8 @@ class Differing:
     constant: Constant | None = None
     inner: bool = False
 
+
+BRANCHES = ("then_branch", "else_branch")
 
 ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Mod"}
 """Operators whose whole numbers are what is computed with: there is a table where there are several."""
@@ -229,7 +232,7 @@ def differing(
             yield from _values(held[slot], wanted[slot], slot)
         elif slot in held and there:
             told = f"input {slot} is the constant {_short(held[slot].values)}, which the reference computes"
-            yield Differing("frozen", here, told)
+            yield Differing("frozen", here, told, there)
         elif bool(here) != bool(there):
             told = f"input {slot} is not there" if there else f"it reads '{here}' as well, which the reference does not"
             yield Differing("missing" if there else "wiring", there or here, told)
@@ -296,7 +299,9 @@ def _cut_off(ours: Array, theirs: Array) -> bool:
     held, wanted = ours.astype(np.float64), theirs.astype(np.float64)
     for most, least in product(HALF_ENDS, HALF_LEAST):
         raised = np.where((wanted != 0) & (np.abs(wanted) < least), np.copysign(least, wanted), wanted)
-        if _same(held, np.clip(raised, -most, most).astype(np.float16).astype(np.float64)):
+        with np.errstate(over="ignore"):
+            narrow = np.clip(raised, -most, most).astype(np.float16).astype(np.float64)
+        if _same(held, narrow):
             return True
     return False
 
@@ -328,6 +333,9 @@ def _apart(ours: Array, theirs: Array, relative: float, least: float) -> Iterato
 def attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: NodeProto) -> Iterator[Differing]:
     """The attributes in which two nodes differ; one that is left out has its default, and their order says nothing."""
     ours, theirs = _settings(one, mine), _settings(other, yours)
+    if mine.op_type == yours.op_type == "If" and _exchanged(one, ours, other, theirs):
+        yield Differing("wiring", mine.name or mine.output[0], "its branches are exchanged")
+        return
     for name in sorted(ours.keys() | theirs.keys()):
         held, wanted = ours.get(name), theirs.get(name)
         if _graph(held) or _graph(wanted):
@@ -336,6 +344,16 @@ def attributes(one: ModelProto, mine: NodeProto, other: ModelProto, yours: NodeP
         elif not _equal(held, wanted):
             told = f"{name}={_short(held)}, in the reference {_short(wanted)}"
             yield Differing("weights" if _learnt(mine, held, wanted) else "attribute", name, told, wanted)
+
+
+def _exchanged(one: ModelProto, ours: Mapping[str, Any], other: ModelProto, theirs: Mapping[str, Any]) -> bool:
+    """Is each branch the other one in the twin, and not the same?"""
+    held, wanted = ([found[name] for name in BRANCHES] for found in (ours, theirs))
+    straight, crossed = (
+        [_inside(one, mine, other, yours) is None for mine, yours in zip(held, way, strict=True)]
+        for way in (wanted, wanted[::-1])
+    )
+    return all(crossed) and not any(straight)
 
 
 def _learnt(node: NodeProto, *values: Any) -> bool:

@@ -142,7 +142,7 @@ def _members(attribute: str, role: Role, held: Mapping[str, Any]) -> Iterator[Pa
     chosen = held.get("estimators_features_")
     for index, part in enumerate(members):
         if _is_estimator(part):
-            name = names[index] if len(names) == len(members) else f"{attribute.rstrip('_')}[{index}]"
+            name = names[index] if len(names) == len(members) else f"{attribute}[{index}]"
             yield Part(name, part, role, attribute, index, None if chosen is None else chosen[index])
 
 

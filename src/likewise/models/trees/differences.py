@@ -335,11 +335,23 @@ class Differences:
 
     @property
     def order(self) -> dict[int, int]:
-        """For each column of the reference the one that the candidate asks instead, if it is always the same one."""
+        """For each column of the reference the one that the candidate asks instead, if it is always the same one.
+
+        In all trees; or in those that ask for other columns at all, if these have exchanged their places there.
+        """
         if not self.column.any():
             return {}
-        ours = self.ours.column[self.alignment.reference[self.split]]
-        theirs = self.theirs.column[self.alignment.candidate[self.split]]
+        found = self._order_of(self.split)
+        if found:
+            return found
+        tree = self.ours.tree[self.alignment.reference]
+        found = self._order_of(self.split & np.isin(tree, tree[self.column]))
+        moved = {column: other for column, other in found.items() if column != other}
+        return found if set(moved) == set(moved.values()) else {}
+
+    def _order_of(self, pairs: Array) -> dict[int, int]:
+        ours = self.ours.column[self.alignment.reference[pairs]]
+        theirs = self.theirs.column[self.alignment.candidate[pairs]]
         both = np.unique(np.stack([ours, theirs]), axis=1).T.tolist()
         found = dict(both)
         return found if len(found) == len(both) == len(set(found.values())) else {}
