@@ -59,7 +59,8 @@ class Part:
 class Quantized:
     """A graph in one form for all quantisers, the places where it rounds, and the weights it should have.
 
-    `foreign` are weights that are not roundings of the reference's. `ranked` are the places as far as each was tried
+    `foreign` are weights that are not roundings of the reference's, `otherwise` what square ones would be that were
+    transposed. `ranked` are the places as far as each was tried
     alone, with the part of the difference that goes with it, the largest first.
     """
 
@@ -71,6 +72,7 @@ class Quantized:
     names: dict[str, str] = field(default_factory=dict)
     biases: dict[str, Array] = field(default_factory=dict)
     foreign: set[str] = field(default_factory=set)
+    otherwise: dict[str, Array] = field(default_factory=dict)
     cut_off: dict[str, Ends | None] = field(default_factory=dict)
     bounded: str = "relu"
     optimised: bool = False
@@ -87,6 +89,7 @@ class Quantized:
             graph.cut_off |= dequantize.left_out(case.graph("reference"), plain, graph.sites)
         arrays = rounding.arrays_of(case)
         graph.restore(arrays)
+        graph.otherwise = graph.turned(arrays)
         if len(graph.restored) < len(found) and case.framework("reference") == "torch":
             # Exporters fold and transpose: what the reference gives as a graph today holds them as the candidate does.
             twin = twins.twin(case)
@@ -121,6 +124,18 @@ class Quantized:
             if chosen:
                 self.names[node], self.restored[node] = chosen[0]
                 self.foreign.add(node)
+
+    def turned(self, arrays: Sequence[tuple[str, Array]]) -> dict[str, Array]:
+        """The square weights that lie the other way round than most others, as these do; by rounding either fits."""
+        held = dict(arrays)
+        straight = {
+            node: values.shape == held[self.names[node]].shape and bool(np.array_equal(values, held[self.names[node]]))
+            for node, values in self.restored.items()
+            if values.ndim == 2 and self.names.get(node) in held
+        }
+        most = 2 * sum(straight.values()) > len(straight)
+        square = [node for node in straight if len(set(self.restored[node].shape)) == 1]
+        return {node: self.restored[node].T for node in square if straight[node] is not most}
 
     def floating(self, sites: Sequence[Site], weights: Sequence[str]) -> ModelProto:
         """The graph in floats at some of its places."""
@@ -254,6 +269,8 @@ def _of_weight(graph: Quantized, node: str, values: Array) -> str:
     name = f"'{weight.tensor}'"
     if not wrong.any():
         return f"{name} loses {100 * rounding.distance(weight.values, values):.1f}% by rounding"
+    if values.shape == values.T.shape and (np.abs(weight.values.T - values) <= A_STEP * weight.half_step).all():
+        return f"{name} is transposed"
     factor = float((weight.values * values).sum() / max(float((values * values).sum()), 1e-30))
     if rounding.distance(weight.values, factor * values) <= ALONE * rounding.distance(weight.values, values):
         return f"{name} is {factor:.3g} times the reference's: its scale is wrong"

@@ -32,6 +32,8 @@ UNSATURATED = "Quantise with 7-bit weights (likewise quantize --reduce-range) or
 
 CALIBRATED = "Quantise again, calibrated on rows like these (likewise quantize --mode static --calibrate FILE)"
 
+FOREIGN = "Quantise again from this reference: the integers are not those of its weights"
+
 FEW = 3
 """A culprit is so many places at most; where it takes more, it is the quantisation as a whole."""
 
@@ -101,10 +103,12 @@ def _miscounted(proto: ModelProto, unfused: Effect) -> Explained | None:
 def _in_floats(graph: Quantized) -> Explained | None:
     """What is left of the difference without any quantisation, and where it comes from."""
     trial = Trial.whole(graph.case)
-    ways = [*product([graph.restored], ("relu", "none", "clip")), ({}, "relu")]  # weights may be taken for others
-    for graph.restored, graph.bounded in ways:
+    turned = {**graph.restored, **graph.otherwise}
+    ways = [*product([graph.restored], ("relu", "none", "clip")), *([(turned, "relu")] if graph.otherwise else [])]
+    for graph.restored, graph.bounded in [*ways, ({}, "relu")]:  # weights may be taken for others
         effect = trial.run(Change(target=graph.floating(graph.sites, list(graph.weights))))
         if effect is not None and effect.explains:
+            graph.foreign |= set(graph.otherwise if graph.restored is turned else ())
             return _blamed(graph, effect)
     # Where the weights of the reference cannot be put back: does their rounding move the answers as much?
     centre = graph.case.ask_changed("candidate", target=graph.floating(graph.sites, []))
@@ -146,7 +150,7 @@ def _blamed(graph: Quantized, effect: Effect) -> Explained:
         "weight-corruption" if foreign else "quantization",
         _together(named) if named else _somewhere(narrow if tamer else [], gone),
         told,
-        CALIBRATED if tamer else _remedy(graph.case, few or named or gone[:1]),
+        FOREIGN if foreign else CALIBRATED if tamer else _remedy(graph.case, few or named or gone[:1]),
         simplicity=2 if named else 4,
         fixes=(*quantised_again(graph.case), *graph.fixes(few)),  # what costs nothing in size comes first
     )
