@@ -60,7 +60,7 @@ def test_an_isotonic_calibration_that_a_converter_reads_at_the_nearest_point(row
     model = CalibratedClassifierCV(GaussianNB(), method="isotonic", cv=2).fit(rows.to_numpy(), flag)
     best = top(model, piped.exported(model), {"X": rows.to_numpy()})
     assert (best.cause, best.culprit.partition(" ")[0]) == ("operator-semantics", "IsotonicRegression")
-    assert "calibrated_classifiers[1]__calibrators[0]" in best.culprit
+    assert "calibrated_classifiers_[1]__calibrators[0]" in best.culprit
 
 
 def test_neighbours_that_are_equally_near():

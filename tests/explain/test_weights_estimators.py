@@ -133,7 +133,7 @@ def test_an_export_of_another_training_is_stale(name):
         ("linear svm", "LinearClassifier", "coefficients", 1, ("coef_", "weight")),
         ("svm", "SVMClassifier", "support_vectors", 4, ("support_vectors_", "height")),
         ("svr", "SVMRegressor", "coefficients", 0, ("dual_coef_",)),
-        ("calibrated", "LinearClassifier", "coefficients", 3, ("calibrated_classifiers[0]", "coef_", "dose")),
+        ("calibrated", "LinearClassifier", "coefficients", 3, ("calibrated_classifiers_[0]", "coef_", "dose")),
     ],
 )
 def test_one_coefficient_is_found_with_its_column(name, operator, attribute, place, culprit):

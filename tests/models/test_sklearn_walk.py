@@ -61,7 +61,7 @@ HOLDERS = {
     "bagging": (BaggingClassifier(piped(), n_estimators=2), ["estimators_[0].scaler", "estimators_[1].model"]),
     "calibrated": (
         CalibratedClassifierCV(piped(), cv=2, ensemble=True),
-        ["calibrated_classifiers[0].estimator.scaler", "calibrated_classifiers[1].calibrators[2]"],
+        ["calibrated_classifiers_[0].estimator.scaler", "calibrated_classifiers_[1].calibrators[2]"],
     ),
     "one against the rest": (OneVsRestClassifier(piped()), ["estimators_[2].scaler"]),
     "threshold": (FixedThresholdClassifier(piped()), ["estimator.scaler"]),

@@ -24,8 +24,10 @@ LAYOUT = {"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Slice", "G
 SHAPES = {"Shape", "Size", "Constant", "ConstantOfShape", "Cast"}
 """Operators that go along with others."""
 
-ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Neg", "Clip", "Min", "Max"}
-"""Operators that scale, move and bound numbers."""
+ARITHMETIC = {"Add", "Sub", "Mul", "Div", "Neg"}
+"""Operators that scale and move numbers."""
+
+BOUNDING = {"Clip", "Min", "Max"}
 
 MASKING = {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where", "Floor", "Bernoulli", "Dropout"}
 """What makes of thrown dice whether something is kept: a dropout, where noise is added as it is."""
@@ -118,16 +120,16 @@ def _at_the_rim(case: Case, graph: Opened, part: Sequence[int], tensor: str) -> 
     if kinds.get(tensor) is Kind.LABEL:
         return "label-mapping"
     if tensor in kinds:
-        return "output-layout" if operators <= LAYOUT else "output-kind" if operators <= ARITHMETIC else None
+        return "output-layout" if operators <= LAYOUT else "output-kind" if operators <= BOUNDING else None
     read = {name for index in part for name in graph.reads[index]} & graph.inputs
-    if not read or not operators <= LAYOUT | ARITHMETIC:
+    if not read or not operators <= LAYOUT | ARITHMETIC | BOUNDING:
         return None
     ranks = _ranks(graph)
     if any(ranks.get(name, 0) >= PICTURES for name in read):
         return "input-layout"
     if operators <= LAYOUT:
         return "feature-order" if all(ranks.get(name) == 2 for name in read) else "input-layout"
-    return "preprocessing-differs" if operators <= ARITHMETIC else None
+    return "preprocessing-differs" if not operators & LAYOUT else None
 
 
 def _ranks(graph: Opened) -> Mapping[str, int]:
