@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 AGGREGATES = {"SUM": 1, "AVERAGE": 0, "MIN": 2, "MAX": 3}
 """How trees are put together, by name in the older operators and by number in the newer one."""
 
+NETWORKS = ("torch", "onnx")
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin")
 MOST_NODES = 3
 """Nodes of one operator beyond which it is no place where members are put together."""
@@ -35,7 +36,7 @@ AVERAGING = ("Forest", "ExtraTrees", "Bagging", "Voting")
 """What the names of estimators have in them whose members each answer the whole question."""
 
 
-@probe("aggregation", when=answers.complete)
+@probe("aggregation", "operator-semantics", when=answers.complete)
 def members(case: Case) -> Iterator[Explained]:
     """Combine the members another way, in the candidate's graph or from the reference's members, and compare."""
     yield from islice(chain(shown(case, _combined_in_graph(case)), _by_members(case)), 1)
@@ -53,7 +54,10 @@ def _combined_in_graph(case: Case) -> Iterator[Claim]:
             copy = edits.copied(proto)
             copy.graph.node[index].CopyFrom(other)
             yield Claim(
-                "aggregation",
+                # A network has no members: its sums and means are operators like others.
+                "operator-semantics"
+                if case.framework("reference") in NETWORKS and was in REDUCTIONS
+                else "aggregation",
                 answers.culprit(concerned, f"{was} instead of {now}, {node.op_type} '{node.name}'", nodes=(node.name,)),
                 f"with {now} in the place of {was} in node '{node.name}' the candidate agrees on {HEALED}",
                 f"Export with {now} in that node"

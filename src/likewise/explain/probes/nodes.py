@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,8 +18,9 @@ import numpy as np
 from likewise.contracts.report import Place
 from likewise.data.cells import listed
 from likewise.explain import experiment, graph_diff, parts, rounding, splice, trace
-from likewise.explain.case import Case, Explained, Remedy, probe
+from likewise.explain.case import Case, Explained, OutOfTimeError, Remedy, probe
 from likewise.explain.experiment import Change, Effect
+from likewise.explain.first_wrong_step import step_of
 from likewise.explain.splice import Culprit
 from likewise.explain.weight_arrays import pattern, unequal
 from likewise.explain.weight_matching import before_the_model
@@ -199,7 +201,7 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
     exact = 2 if cause == "weight-corruption" or len(culprits) > 1 else 1
     said = "; ".join(dict.fromkeys(text for _, text, _ in told[:SHOWN]))
     more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
-    place = _place(culprits)
+    place = _in_its_step(case, _place(culprits), culprits) if fitted else _place(culprits)
     return effect.explained(
         cause,
         place,
@@ -366,6 +368,14 @@ def _place(culprits: Sequence[Culprit]) -> Place:
         tensors=tuple(dict.fromkeys([*place.tensors, *tensors])),
         source=sources[0] if sources else "",
     )
+
+
+def _in_its_step(case: Case, place: Place, culprits: Sequence[Culprit]) -> Place:
+    """The same with the step of the reference that its nodes belong to."""
+    owner, written = None, case.editable()
+    with suppress(OutOfTimeError):
+        owner = None if written is None else step_of(case, written, _nodes(culprits)[0])
+    return place if owner is None else replace(place, details=(*place.details, f"in {owner}"), path=place.path or owner)
 
 
 def _tensors(culprit: Culprit) -> Iterator[str]:

@@ -45,9 +45,7 @@ MANY = 50
 
 
 @probe(
-    "output-kind",
-    "model-part-dropped",
-    "link-function",
+    *("output-kind", "model-part-dropped", "link-function", "preprocessing-differs"),
     when=lambda case: answers.complete(case) and bool(answers.failing_numbers(case)),
 )
 def output_kinds(case: Case) -> Explained | None:
@@ -140,15 +138,21 @@ def _line(case: Case, pair: Pair, theirs: Array) -> Iterator[Reading]:
         factor, addend = float(np.median(ours[given != 0] / given[given != 0])), 0.0
     if pair.spec.kind is Kind.PROBABILITY and not named:
         return
+    scaler = getattr(features.innermost(case), "transformer_", None)
     code = " ".join(["output", *([f"* {factor:.7g}"] * (factor != 1)), *([f"+ {addend:.7g}"] * (addend != 0))])
+    if scaler is not None and not named:
+        cause, what = "preprocessing-differs", f"transformer_, {type(scaler).__name__}: to be read as {code}"
+    else:
+        cause = "model-part-dropped" if addend else "output-kind"
+        what = f"{' and '.join(names)} left out" if named else f"to be read as {code}"
     yield Reading(
-        "model-part-dropped" if addend else "output-kind",
-        f"{' and '.join(names)} left out" if named else f"to be read as {code}",
+        cause,
+        what,
         f"multiplied by the reference's {names[0]} and with its {names[1]} added" if named else f"read as {code}",
         Remedy("Export the model with what its target was scaled by", done=f"Apply it: {code}"),
         "candidate",
         lambda: theirs * factor + addend,
-        simplicity=2 if named else 5,
+        simplicity=2 if named or scaler is not None else 5,
         nodes=partial(_on_a_line, factor=factor, addend=addend),
     )
 
