@@ -30,6 +30,7 @@ from sklearn import (
     tree,
 )
 from sklearn.base import clone
+from sklearn.feature_extraction import text
 
 import likewise
 from likewise.errors import LikewiseError
@@ -534,3 +535,14 @@ def test_a_threshold_on_scores_is_refused_with_what_to_change(rows, tmp_path):
     with pytest.raises(LikewiseError, match="threshold is on decision scores") as told:
         likewise.export(model, rows, tmp_path / "model.onnx")
     assert "predict_proba" in str(told.value.remedy)
+
+
+@pytest.mark.parametrize("options", [{"sublinear_tf": True}, {"sublinear_tf": True, "norm": "l1", "use_idf": False}])
+@pytest.mark.parametrize("double", [False, True])
+def test_words_that_are_counted_by_their_logarithm_are_weighed_as_scikit_learn_does(tmp_path, options, double):
+    words, rng = ["Alpha", "beta", "gamma", "delta"], np.random.default_rng(0)
+    texts = pd.DataFrame({"text": [" ".join(rng.choice(words, 9)) for _ in range(80)]})
+    step = compose.make_column_transformer((text.TfidfVectorizer(**options), "text"))
+    model = pipeline.make_pipeline(step, linear_model.LogisticRegression()).fit(texts, rng.integers(0, 2, 80))
+    likewise.export(model, texts, tmp_path / "m.onnx", double=double, check=False)
+    agree(model, texts, tmp_path / "m.onnx", ROUNDING if double else 1e-5)

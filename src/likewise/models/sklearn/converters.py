@@ -145,6 +145,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
     from sklearn.calibration import CalibratedClassifierCV
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
     from sklearn.ensemble import HistGradientBoostingRegressor, IsolationForest, StackingClassifier
+    from sklearn.feature_extraction.text import TfidfTransformer, TfidfVectorizer
     from sklearn.impute import MissingIndicator, SimpleImputer
     from sklearn.linear_model import RidgeClassifier, RidgeClassifierCV
     from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -158,6 +159,7 @@ def _ours(*, double: bool) -> dict[type, Converter]:
         SimpleImputer: partial(_imputer, always=double),
         MissingIndicator: _indicator,
         OrdinalEncoder: encoders.ordinal,
+        **dict.fromkeys((TfidfTransformer, TfidfVectorizer), encoders.terms),
         **dict.fromkeys(_thresholded(), _threshold),
         HistGradientBoostingRegressor: partial(_boosted_regressor, double=double),
         MLPRegressor: _network,

@@ -1,4 +1,4 @@
-"""An OrdinalEncoder as ONNX, with the code of every category as the encoder itself gives it.
+"""Categories and counts as ONNX: the codes of an OrdinalEncoder as the encoder itself gives them, the weights of words.
 
 skl2onnx writes the place of a missing value where the encoder gives NaN, and looks for missing text as 'nan'.
 """
@@ -6,6 +6,7 @@ skl2onnx writes the place of a missing value where the encoder gives NaN, and lo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,18 @@ def _looked_up(
 
 def _is_missing(value: Any) -> bool:
     return value is None or bool(value != value)
+
+
+def terms(write: Writing) -> None:
+    """Counts of words as scikit-learn weighs them: skl2onnx adds one before their logarithm is taken, not to it."""
+    step = write.step
+    # A vectorizer is taken apart into a counter and this.
+    if step.sublinear_tf and write.operator.type == "SklearnTfidfTransformer":
+        counts = write.table()
+        there = write("Greater", counts, 0.0)
+        damped = write("Add", write("Log", write("Where", there, counts, 1.0)), 1.0)
+        width = write.operator.inputs[0].type.shape[1]
+        write.operator.inputs = [write.variable(write("Where", there, damped, 0.0), width)]
+        write.operator.raw_operator = plain = copy(step)
+        plain.sublinear_tf = False
+    write.as_registered(write.operator.type)
