@@ -7,6 +7,7 @@ the graph: a layout, a label, a length that was frozen, a layer in training mode
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,24 @@ def purpose(case: Case, culprit: Culprit) -> str | None:
     if _of_fixed_length(both.candidate, ours) and "ReduceMean" in yours:
         return "shape-specialization"
     return _at_the_rim(case, both.candidate, ours, graft.tensor) if graft.how == "bypassed" else None
+
+
+def as_missing(culprit: Culprit) -> Culprit:
+    """The same told as a part that is missing, where all the difference is that a node reads what comes before it."""
+    wired = [entry for entry in culprit.differing if entry.kind == "wiring" and entry.value]
+    if not wired or len(wired) < len(culprit.differing):
+        return culprit
+    both, graft = culprit.beside, culprit.graft
+    between: dict[int, None] = {}
+    for entry in wired:
+        if both.given.get(entry.value) in both.candidate.readers:  # it is there, and others read it
+            return culprit
+        same = set(both.equal.get(entry.name, ()))
+        cone = both.twin.cone(str(entry.value), same) if entry.value in both.twin.makers and same else None
+        if cone is None or cone.inputs or not cone.sources:
+            return culprit
+        between |= dict.fromkeys(both.twin.computing_in(cone))
+    return Culprit(replace(graft, how="inserted", others=tuple(between)), both) if between else culprit
 
 
 def frozen(graph: Opened, tensor: str) -> str:

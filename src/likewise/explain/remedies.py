@@ -28,6 +28,7 @@ from likewise.models import quietly
 from likewise.models.arrays import RowLayout
 from likewise.models.onnx import describe, edits
 from likewise.models.onnx import quantize as graphs
+from likewise.models.sklearn.walk import innermost, walk
 from likewise.registry import exporters, open_model
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def diagnoses(case: Case, found: Sequence[tuple[Explained, float]]) -> Iterator[
             entry.evidence,
             "",
             rows,
-            path=place.path,
+            path=place.path or (_last_step(case) if place.outputs else ""),
             nodes=place.nodes,
             tensors=place.tensors,
             source=place.source,
@@ -86,6 +87,15 @@ def diagnoses(case: Case, found: Sequence[tuple[Explained, float]]) -> Iterator[
         if proven is not None and not remedy.done and entry.cause not in NOT_BY_EXPORT:
             remedy = replace(remedy, done=f"Have it put right in a copy by likewise fix: {proven.told}")
         yield _with_remedy(case, told, remedy, effect)
+
+
+def _last_step(case: Case) -> str:
+    """The path of the estimator that gives the answers, where outputs are all that is named of a pipeline."""
+    model = case.native("reference")
+    if case.framework("reference") != "sklearn" or model is None:
+        return ""
+    last = innermost(model)
+    return next((path for path, part in walk(model) if part is last), "")
 
 
 def _with_remedy(case: Case, told: Diagnosis, remedy: Remedy, effect: Effect | None) -> Diagnosis:

@@ -397,7 +397,7 @@ FOLDED, PACKED = "with a normalisation folded in", "gates in ONNX's order"
 """Kinds of arrays as exporters write them: a layer with the normalisation behind it, a recurrent layer."""
 
 
-INTERCEPTS = ("intercept_", "intercepts_", "_intercept_", "bias", "offset_")
+INTERCEPTS = ("intercept_", "intercepts_", "_intercept_", "bias", "offset_", "_y_train_mean")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

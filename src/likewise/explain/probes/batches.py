@@ -127,9 +127,9 @@ def lengths(case: Case) -> Explained | None:
     """Give both models inputs of other lengths, and see at which they agree."""
     batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
     for axis in _axes(case):
-        beside = (axis.length, axis.length - 1, axis.length + 1, axis.length // 2)
-        sizes = [size for size in dict.fromkeys((*beside, *_numbers_in(case, lengths=True))) if size > 0]
-        agreed = {size: _agree(case, at_length(batch, axis, size)) for size in sizes[:MOST_SIZES]}
+        near = sorted(range(1, 2 * axis.length), key=lambda size: abs(size - axis.length))[:MOST_SIZES]
+        sizes = dict.fromkeys((*near[:3], axis.length // 2, *_numbers_in(case, lengths=True)[:MOST_SIZES], *near))
+        agreed = {size: _agree(case, at_length(batch, axis, size)) for size in sizes if size > 0}
         right = [size for size, agrees in agreed.items() if agrees is True]
         wrong = [size for size, agrees in agreed.items() if agrees is False]
         if len(right) == 1 and len(wrong) >= 2:

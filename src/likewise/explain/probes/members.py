@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,12 @@ import numpy as np
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Kind
+from likewise.contracts.report import Place
 from likewise.explain import answers, features
 from likewise.explain.case import Case, Explained, Remedy, probe
 from likewise.explain.experiment import HEALED, Change, Claim, shown
 from likewise.models.onnx import edits
-from likewise.models.sklearn.walk import walk
+from likewise.models.sklearn.walk import exchanged, walk
 
 if TYPE_CHECKING:
     from onnx import NodeProto
@@ -39,7 +41,8 @@ AVERAGING = ("Forest", "ExtraTrees", "Bagging", "Voting")
 @probe("aggregation", "operator-semantics", when=answers.complete)
 def members(case: Case) -> Iterator[Explained]:
     """Combine the members another way, in the candidate's graph or from the reference's members, and compare."""
-    yield from islice(chain(shown(case, _combined_in_graph(case)), _by_members(case)), 1)
+    looks = shown(case, _combined_in_graph(case)), _by_members(case), shown(case, _of_equal_weight(case))
+    yield from islice(chain.from_iterable(looks), 1)
 
 
 def _combined_in_graph(case: Case) -> Iterator[Claim]:
@@ -112,6 +115,26 @@ def _by_members(case: Case) -> Iterator[Explained]:
                 f"Export the {kind} with its own way of combining its members",
                 simplicity=1,
             )
+
+
+def _of_equal_weight(case: Case) -> Iterator[Claim]:
+    """The reference with members that all count alike, where boosting has given each a weight."""
+    native = case.native("reference")
+    for path, boosted in walk(native) if case.framework("reference") == "sklearn" else ():
+        weights = getattr(boosted, "estimator_weights_", None)
+        if weights is None or not len(weights):
+            continue
+        alike = copy(boosted)
+        alike.estimator_weights_ = np.ones_like(weights)
+        kind = type(boosted).__name__
+        yield Claim(
+            "aggregation",
+            Place(path or kind, ("members not weighted",), path=path),
+            f"with members that all count alike in {path or kind} the reference answers like the candidate: {HEALED} "
+            "agree",
+            f"Export the {kind} with the weights of its members (estimator_weights_)",
+            (Change("reference", target=exchanged(native, boosted, alike)),),
+        )
 
 
 def _members(model: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -181,6 +181,7 @@ def _quantised_alike(case: Case) -> bool:
 
 def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole: bool = False) -> Explained:
     """What was put right, by the cause of the first; `whole`: the graphs differ in nothing else."""
+    culprits = [parts.as_missing(culprit) for culprit in culprits]
     told = [_told(case, culprit) for culprit in culprits]
     cause, _, remedy = told[0]
     if cause == "weight-corruption" and not any(map(partial(_learnt, case), culprits[0].differing)):
@@ -190,7 +191,11 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
     elif _moved(culprits):
         cause = "wrong-wiring"
     fitted = hasattr(case.native("reference"), "get_params")
-    if fitted and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing):
+    if (
+        fitted
+        and cause != "tree-count"
+        and any(entry.kind in ("constant", "weights") for entry in culprits[0].differing)
+    ):
         cause = "weight-corruption"
     elif fitted and cause == "operator-semantics" and _prepares(culprits[0]):
         cause = "preprocessing-differs"
@@ -280,6 +285,9 @@ def _told(case: Case, culprit: Culprit) -> tuple[str, str, Remedy]:
     differences = culprit.differing
     if differences:
         first = _first(differences)
+        count, meant = _trees(graph.node(graft.nodes[0])), _trees(twin.node(graft.others[0]))
+        if count != meant:
+            return "tree-count", f"{here} has {count} trees, in the reference {meant}", AGAIN
         said = listed([entry.told for entry in differences], SHOWN)
         narrowed = all(entry.kind == "narrowed" for entry in differences)
         return _cause(culprit, first), f"{here}: {said}", KEPT if narrowed else _remedy(culprit, differences)
@@ -329,6 +337,12 @@ def _cause(culprit: Culprit, first: Differing) -> str:
         known = {name: cause for cause, name, _ in rewrites.CHOICES.get(operator, ())}
         return {**known, **NAMED}.get(first.name, "operator-attribute")
     return parts.frozen(culprit.beside.twin, first.value) if first.kind == "frozen" else CAUSES[first.kind]
+
+
+def _trees(node: NodeProto) -> int:
+    """How many trees a node holds."""
+    named: Any = edits.attribute(node, "nodes_treeids", ()) or edits.attribute(node, "tree_roots", ())
+    return len(set(named))
 
 
 def _remedy(culprit: Culprit, differences: Sequence[Differing]) -> Remedy:

@@ -123,7 +123,11 @@ def changed_by_the_service(case: Case) -> Iterator[Explained]:
         # What nothing is known of any more, such as words in capital letters, is ignored like what is not handed on.
         ignored = _ignored(case, field) if _can_be_asked(case, "candidate") else None
         if not ignored:
-            ways += [_limits(case, field), _exchanged(case, field), _in_another_unit(case, field)]
+            ways += [
+                _limits(case, field),
+                _exchanged(case, field),
+                _in_another_unit(case, field),
+            ]
         if ignored is None:  # where the candidate can be asked, that is what the probe of missing values does
             ways.append(_gaps(case, field))
         if ignored is not False:
@@ -143,7 +147,7 @@ def _best(case: Case, field: Field, ways: Iterator[tuple[str, Array]]) -> Iterat
         effect = run(case, _handed_on(whole, field, values))
         if effect is not None and effect.explains and (found is None or effect.share > found[0].share):
             found = effect, told
-            if effect.share >= REPRODUCES:
+            if effect.share == 1:
                 break
     if found is not None:
         effect, told = found
@@ -280,7 +284,8 @@ def _in_another_unit(case: Case, field: Field) -> Iterator[tuple[str, Array]]:
     apart = _apart(few, field, lambda power: values * 10.0**power)
     tried = {power: apart(power) for power in POWERS}
     nearest = min(tried, key=lambda power: tried[power])
-    if tried[nearest] > HALFWAY * few.gap():
+    # Between two powers a factor such as 1.3 may lie, which neither is near to.
+    if nearest and tried[nearest] > HALFWAY * few.gap():
         return
     step = POWERS[1] - POWERS[0]
     power, left = _nearest(apart, nearest - step, nearest + step)

@@ -52,7 +52,7 @@ class Apart(NamedTuple):
         """In what way fitted numbers differ; nothing of an attribute that is not numbers of one shape."""
         found = {}
         for name in self.names:
-            held, wanted = (np.asarray(getattr(part, name, None)) for part in (self.theirs, self.ours))
+            held, wanted = (np.asarray(_numbers(getattr(part, name, None))) for part in (self.theirs, self.ours))
             if held.shape == wanted.shape and all(array.dtype.kind in "iuf" for array in (held, wanted)):
                 found[name] = pattern(np.atleast_1d(held), np.atleast_1d(wanted), np.atleast_1d(unequal(held, wanted)))
         return found
@@ -64,6 +64,8 @@ def _cause(culprits: Sequence[Apart]) -> str:
         return "tokenizer"
     if all(not hasattr(part.theirs, "predict") for part in culprits):
         return "preprocessing-differs"
+    if all(set(part.names) <= part.theirs.get_params(deep=False).keys() for part in culprits):
+        return "operator-semantics"
     patterns = [part.patterns for part in culprits]
     if any(len(found) < len(part.names) for found, part in zip(patterns, culprits, strict=True)):
         return "stale-weights"
@@ -78,7 +80,11 @@ def _both(case: Case) -> bool:
     return all(hasattr(model, "get_params") for model in natives)
 
 
-@probe(*("preprocessing-differs", "stale-weights", "weight-corruption", "model-part-dropped", "tokenizer"), when=_both)
+@probe(
+    *("preprocessing-differs", "stale-weights", "weight-corruption", "model-part-dropped", "tokenizer"),
+    "operator-semantics",
+    when=_both,
+)
 def two_estimators(case: Case) -> Explained | None:
     """Put the reference's part in the place of each that differs; then as few as are enough."""
     apart = _apart(case.native("reference"), case.native("candidate"))
@@ -123,7 +129,18 @@ def _apart(reference: Any, candidate: Any) -> list[Apart]:
     return found
 
 
+def _numbers(value: Any) -> Any:
+    """What was learnt, of what keeps it in memory of its own: the nodes of a tree, the points of a search tree."""
+    if hasattr(value, "children_left") and hasattr(value, "threshold"):
+        parts = (value.children_left, value.children_right, value.feature, value.threshold, value.value)
+        return np.concatenate([np.ravel(part).astype(np.float64) for part in parts])
+    if hasattr(value, "get_arrays"):  # beside them it counts how often it was asked
+        return [np.asarray(array) for array in value.get_arrays()]
+    return value
+
+
 def _differ(one: Any, other: Any) -> bool:
+    one, other = _numbers(one), _numbers(other)
     if _holds_estimators(one) or _holds_estimators(other):
         return False
     import joblib  # of scikit-learn, which is loaded where there is an estimator

@@ -53,6 +53,15 @@ REARRANGED = (
     "Export again from this reference, and look at what writes or converts these weights: all of them are concerned"
 )
 
+FEWEST = 4
+"""Numbers that lie on a line by more than chance."""
+
+A_STEP = 1.1
+"""Halves of a step that rounding may take, and a little for what was computed from it."""
+
+QUANTISED_AGAIN = (
+    "Quantise again from this reference: the integers are read with another scale than they were written with"
+)
 CALIBRATED = "Quantise again, calibrated on rows like these"
 
 FROM_REFERENCE = Remedy(again="Export again from this reference")
@@ -253,6 +262,11 @@ def _corrupted(case: Case, found: Weights) -> Iterator[Explained]:
     rearranged = all(entry.pattern.regular and not entry.pattern.few for entry in culprits)
     if all(_of_activations(found, entry) for entry in culprits):
         yield _put_back(case, "quantization", place, culprits, effect, Remedy(CALIBRATED))
+    elif all(_of_its_scale(entry) for entry in culprits):
+        yield _put_back(case, "quantization", place, culprits, effect, Remedy(QUANTISED_AGAIN))
+    elif all(entry.constant.values.size != entry.match.expected.size for entry in culprits):
+        # No accident takes rows away or adds some: another training had others.
+        yield _put_back(case, "stale-weights", place, culprits, effect, FROM_REFERENCE)
     else:
         remedy = Remedy(again=REARRANGED if rearranged else DAMAGED)
         yield _put_back(case, "weight-corruption", place, culprits, effect, remedy)
@@ -264,6 +278,15 @@ def _of_activations(found: Weights, entry: Difference) -> bool:
     if node.op_type not in ("QuantizeLinear", "DequantizeLinear") or entry.constant.place not in (1, 2):
         return False
     return any(node.input[0] in other.output for other in found.graph.graph.node if other.op_type != "Constant")
+
+
+def _of_its_scale(entry: Difference) -> bool:
+    """Are the integers of a weight right, and what they are multiplied by, or counted from, is not?"""
+    held, wanted = (side.astype(np.float64).ravel() for side in (entry.constant.values, entry.match.expected))
+    if not entry.constant.rounding or held.size != wanted.size or held.size < FEWEST:
+        return False
+    factor, addend = np.polyfit(wanted, held, 1)
+    return bool((np.abs(factor * wanted + addend - held) <= A_STEP * abs(factor) * entry.constant.rounding).all())
 
 
 def _details(entry: Difference) -> tuple[str, ...]:

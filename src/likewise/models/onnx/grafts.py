@@ -47,7 +47,8 @@ class Differing:
 
     `kind` is "attribute", "weights", "constant", "narrowed" (too large for half precision), "frozen" or "wiring",
     inside of branches also "missing" or "operator"; `told` says it of the first of them. `inner`: it is inside of a
-    branch or loop, and `name` is the node there. `value` is what the twin has: of what is frozen, the tensor.
+    branch or loop, and `name` is the node there. `value` is what the twin has; of what is frozen or wired otherwise,
+    its tensor.
     """
 
     kind: str
@@ -237,7 +238,7 @@ def differing(
             told = f"input {slot} is not there" if there else f"it reads '{here}' as well, which the reference does not"
             yield Differing("missing" if there else "wiring", there or here, told)
         elif here and slot not in wanted and there not in equal.get(here, ()) and here != there:
-            yield Differing("wiring", here, f"it reads '{here}' where the reference reads '{there}'")
+            yield Differing("wiring", here, f"it reads '{here}' where the reference reads '{there}'", there)
     yield from _captured(candidate, mine, twin, yours)
 
 

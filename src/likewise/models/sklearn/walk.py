@@ -195,6 +195,11 @@ def with_parts(model: Any, exchange: Callable[[Part], Any]) -> Any:
     return made
 
 
+def exchanged(model: Any, part: Any, other: Any) -> Any:
+    """A copy of the model with another estimator in the place of one that it holds, or is."""
+    return other if model is part else with_parts(model, lambda held: exchanged(held.estimator, part, other))
+
+
 def walk(model: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Every estimator inside a fitted one, outermost first, with its path: `columns.numbers.scaler`."""
     yield path, model
