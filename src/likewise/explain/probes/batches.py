@@ -124,7 +124,7 @@ def _lengths_plausible(case: Case) -> bool:
 
 @probe("shape-specialization", when=_lengths_plausible, needs_answers=False)
 def lengths(case: Case) -> Explained | None:
-    """Give both models inputs of other lengths, and see at which they agree; of one step order and sums tell nothing."""
+    """Give both models inputs of other lengths, and see where they agree; of one step order and sums tell nothing."""
     batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
     for axis in _axes(case):
         near = sorted(range(2, 2 * axis.length), key=lambda size: abs(size - axis.length))[:MOST_SIZES]
