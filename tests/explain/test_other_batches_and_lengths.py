@@ -53,3 +53,25 @@ def test_a_length_written_into_the_graph_is_named_where_another_was_asked_for():
     assert best.cause == "shape-specialization"
     assert "right only at length 6" in best.culprit
     assert data_only.check(lambda x: {"value": x.mean(1)}, candidate, {"x": ROWS}, shapes={"seq": (6,)}).passed
+
+
+def test_a_length_is_found_that_nothing_in_the_graph_names():
+    """As of a loop that was unrolled for the four steps of its example."""
+    nodes, constants = [], {"axis": np.array([1])}
+    for step in range(4):
+        constants[f"at{step}"] = np.array(step)
+        nodes.append(("Gather", ["x", f"at{step}"], [f"part{step}"], {"axis": 1}))
+    nodes.append(("Sum", [f"part{step}" for step in range(4)], ["value"], {}))
+    candidate = graph(nodes, ["rows", "seq", 3], **constants)
+    report = data_only.check(lambda x: {"value": x.sum(1)}, candidate, {"x": ROWS}, explain=True)
+    best = report.diagnoses[0]
+    assert best.cause == "shape-specialization"
+    assert "right only at length 4" in best.culprit
+
+
+def test_that_all_is_right_at_a_single_step_is_no_length():
+    """The first step in the place of the last one: of one step they are the same."""
+    candidate = graph([("Gather", ["x", "at"], ["value"], {"axis": 1})], ["rows", "seq", 3], at=np.array(0))
+    report = data_only.check(lambda x: {"value": x[:, -1]}, candidate, {"x": ROWS}, explain=True)
+    assert report.outcome == "FAIL"
+    assert "shape-specialization" not in {found.cause for found in report.diagnoses}
