@@ -100,12 +100,19 @@ def named_axis(name: str, known: Sequence[Axis], batch: Batch) -> Axis:
     )
 
 
-def at_length(batch: Batch, axis: Axis, length: int) -> Batch:
-    """The rows cut to a length along an axis; what is too short is repeated."""
+def at_length(batch: Batch, axis: Axis, length: int, *, from_others: bool = False) -> Batch:
+    """The rows cut to a length along an axis; what is too short is repeated, or goes on as the row before begins.
+
+    What repeats itself ends as it begins, and hides that a model takes the one for the other.
+    """
     arrays = dict(batch.inputs)
     for column, place in axis.places:
         array = arrays[column]
-        arrays[column] = np.take(array, np.arange(length) % array.shape[place], axis=place)
+        taken = np.arange(length) % array.shape[place]
+        arrays[column] = np.take(array, taken, axis=place)
+        if from_others and length > array.shape[place]:
+            further = np.take(np.roll(array, 1, axis=0), taken[array.shape[place] :], axis=place)
+            arrays[column] = np.concatenate([array, further], axis=place)
     for name in _lengths(arrays, axis.length):
         arrays[name] = np.minimum(arrays[name], length).astype(arrays[name].dtype)
     return called(batch, arrays, f"{axis.name}={length}")

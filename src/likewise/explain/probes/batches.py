@@ -129,7 +129,7 @@ def lengths(case: Case) -> Explained | None:
     for axis in _axes(case):
         near = sorted(range(2, 2 * axis.length), key=lambda size: abs(size - axis.length))[:MOST_SIZES]
         sizes = dict.fromkeys((*near[:3], axis.length // 2, *_numbers_in(case, lengths=True)[:MOST_SIZES], *near))
-        agreed = {size: _agree(case, at_length(batch, axis, size)) for size in sizes if size > 1}
+        agreed = {size: _agree(case, at_length(batch, axis, size, from_others=True)) for size in sizes if size > 1}
         right = [size for size, agrees in agreed.items() if agrees is True]
         wrong = [size for size, agrees in agreed.items() if agrees is False]
         if len(right) == 1 and len(wrong) >= 2:
