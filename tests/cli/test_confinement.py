@@ -250,6 +250,24 @@ def test_without_landlock_there_is_no_network_and_no_program_all_the_same(tmp_pa
     assert others == ["denied", "denied"]
 
 
+@landlock
+@pytest.mark.parametrize("network", [False, True])
+def test_whoever_is_confined_signals_nobody_outside(tmp_path, network):
+    """Actors of a cluster, and what sends requests to a server, have no more to raise their walls by."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        told = in_a_process(
+            f"confinement.confine(confinement.Walls(({str(tmp_path)!r},), network={network}))\n"
+            "import os, socket\n"
+            "for attempt in (\n"
+            f"    lambda: os.kill({os.getpid()}, 0),\n"
+            "    lambda: os.kill(os.getpid(), 0),\n"
+            f"    lambda: socket.create_connection(('127.0.0.1', {server.getsockname()[1]})),\n"
+            "):\n"
+            "    try:\n        attempt()\n        print('done')\n    except PermissionError:\n        print('denied')\n"
+        )
+    assert told.split() == ["denied", "done", "done" if network else "denied"]
+
+
 def test_what_lies_beside_a_model_is_read_with_it_unless_it_is_hidden_or_elsewhere(tmp_path, monkeypatch):
     models, cache = tmp_path / "models", tmp_path / "cache"
     for folder in (models, cache, models / "weights", models / ".git"):
