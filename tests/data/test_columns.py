@@ -32,6 +32,7 @@ from likewise.errors import DataError
 
 NAN = float("nan")
 TIMES = [dt.datetime(2024, 1, 1, 12), None]
+NOWHERE = {"timezone": "dateutil//nowhere/zone"}
 ROME = [dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=1))), None]
 
 
@@ -474,7 +475,10 @@ def test_only_what_can_be_written_to_is_copied_from_cells():
         ({"numpy_type": "Int64"}, [1000.01, 1000.2]),
         ({"numpy_type": "datetime64[ns, dateutil//nowhere/zone]"}, [1000.01, 1000.2]),
         ({"name": "b"}, [1000.01, 1000.2]),
-        ({"pandas_type": "datetimetz", "metadata": {"timezone": "dateutil//nowhere/zone"}}, [dt.datetime(2026, 1, 1)] * 2),
+        (
+            {"pandas_type": "datetimetz", "metadata": {"timezone": "dateutil//nowhere/zone"}},
+            [dt.datetime(2026, 1, 1)] * 2,
+        ),
     ],
 )
 def test_a_note_of_pandas_that_disagrees_with_arrow_is_not_believed(noted, column):
@@ -488,8 +492,7 @@ def test_a_note_of_pandas_that_disagrees_with_arrow_is_not_believed(noted, colum
 
 
 def test_names_of_columns_are_no_times_of_a_zone_that_a_note_names():
-    zone = {"timezone": "dateutil//nowhere/zone"}
-    label = {"name": None, "pandas_type": "datetimetz", "numpy_type": "datetime64[ns]", "metadata": zone}
+    label = {"name": None, "pandas_type": "datetimetz", "numpy_type": "datetime64[ns]", "metadata": NOWHERE}
     note = {"index_columns": [], "columns": [], "column_indexes": [label]}
     table = pa.table({"2026-01-01": [1.0]}).replace_schema_metadata({b"pandas": json.dumps(note).encode()})
     assert [*ArrowColumns(table).frame()] == ["2026-01-01"]

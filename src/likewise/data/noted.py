@@ -23,7 +23,9 @@ TEXTS = ("string", "large_string", "string_view")
 TEXT = re.compile(r"str|string(\[\w+\])?|large_string\[pyarrow\]")
 """Arrow's types of text, and what pandas calls text."""
 
-LABELS = re.compile(r"unicode|string|empty|u?int64|float64|integer|floating|boolean|bool|mixed[\w-]*|datetime(64)?")
+LABELS = re.compile(
+    r"unicode|string|empty|u?int64|float64|integer|floating|boolean|bool|mixed[\w-]*|datetime(64\[\w+\])?"
+)
 LABELS_AS = re.compile(r"object|str|string|bool|u?int64|float64|datetime64\[(s|ms|us|ns)\]")
 """What the names of columns may be, and what numpy keeps them as."""
 
@@ -35,7 +37,7 @@ def index_columns(schema: pa.Schema) -> list[str]:
 
 
 def believed(schema: pa.Schema, shown: Collection[str]) -> dict[bytes, bytes] | None:
-    """The note to read a table by; None if there is none, or one that nobody wrote. `shown` is no index but a column."""
+    """The note to read a table by; None if there is none, or one that pandas never wrote. `shown` are no index."""
     noted = schema.pandas_metadata
     try:
         return None if not noted else {b"pandas": json.dumps(_agreeing(schema, noted, shown)).encode()}
