@@ -54,7 +54,8 @@ def _agreeing(schema: pa.Schema, noted: dict[str, Any], shown: Collection[str]) 
     for field in schema:
         entry = told.get(field.name, {"name": field.name, "numpy_type": "object"})
         # Only an index may be called otherwise than its column; a column without a name is called None there.
-        name = entry["name"] if field.name in index or entry["name"] is None else field.name
+        nameless = entry["name"] is None and field.name == "None"
+        name = entry["name"] if field.name in index or nameless else field.name
         kind = entry["numpy_type"] if _agrees(entry["numpy_type"], str(field.type)) else "object"
         columns.append({"name": name, "field_name": field.name, "pandas_type": "object", "numpy_type": kind})
     whole = len(labels) == len(noted.get("column_indexes", ()))
