@@ -27,7 +27,7 @@ landlock = pytest.mark.skipif(
 )
 QUICK = ("--quiet", "--batch-sizes", "none", "--edge", "off", "--no-explain")
 ATTACK = """
-import ctypes, mmap, os, pathlib, socket, subprocess, sys, tempfile
+import ctypes, fcntl, mmap, os, pathlib, socket, subprocess, sys, tempfile
 
 NOT_RESERVED = 0x4000
 OUT = pathlib.Path({outside!r})
@@ -53,6 +53,15 @@ def call(number, *arguments):
     if ctypes.CDLL(None, use_errno=True).syscall(number, *arguments) < 0:
         raise OSError(ctypes.get_errno(), "refused")
 
+def may_read(path="notes/read.txt"):
+    return os.open(path, os.O_RDONLY)
+
+def rights_of_root():
+    told = dict(line.split(":") for line in open("/proc/self/status") if line.startswith("Cap"))
+    if any(int(rights, 16) & ~0x4 for name, rights in told.items() if name != "CapBnd") or int(told["CapBnd"], 16):
+        return
+    raise PermissionError("none but reading")
+
 TRIES = {{
     "write": lambda: (OUT / "written").write_text("x"),
     "append": lambda: open(OUT / "secret", "a").close(),
@@ -62,6 +71,14 @@ TRIES = {{
     "link": lambda: os.link(OUT / "secret", pathlib.Path(tempfile.gettempdir()) / f"linked.{{os.getpid()}}"),
     "chmod": mode_changed,
     "chown": lambda: os.chown(OUT / "secret", os.getuid(), os.getgid()),
+    "looking at attributes": lambda: fcntl.ioctl(may_read(), 0x80086601, bytes(8)),
+    "attributes": lambda: fcntl.ioctl(may_read(), 0x40086602, bytes(8)),
+    "attributes by another call": lambda: fcntl.ioctl(may_read(), 0x401C5820, bytes(28)),
+    "version of a file": lambda: fcntl.ioctl(may_read(), 0x40087602, bytes(8)),
+    "blocks of another file": lambda: fcntl.ioctl(may_read(), 0x40049409, may_read()),
+    "stopping who writes": lambda: fcntl.fcntl(may_read(), 1024, fcntl.F_RDLCK),
+    "looking on": lambda: fcntl.fcntl(may_read("notes"), 1026, 0x80000002),
+    "signals by a file": lambda: fcntl.fcntl(os.pipe()[0], 8, {parent}),
     "read": lambda: (OUT / "secret").read_text(),
     "list": lambda: os.listdir(OUT),
     "read through a link": lambda: pathlib.Path("linked.txt").read_text(),
@@ -81,8 +98,11 @@ TRIES = {{
     "outliving us": lambda: in_a_child(os.setsid),
     "signal": lambda: os.kill({parent}, 0),
     "priority of others": lambda: os.setpriority(os.PRIO_PROCESS, {parent}, os.getpriority(os.PRIO_PROCESS, {parent})),
-    "priority of all": lambda: os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_PROCESS, 0)),
+    "priority of its group": lambda: os.setpriority(os.PRIO_PGRP, 0, os.getpriority(os.PRIO_PROCESS, 0)),
     "scheduling of others": lambda: os.sched_setscheduler({parent}, os.SCHED_OTHER, os.sched_param(0)),
+    "before all others": lambda: in_a_child(lambda: os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))),
+    "sooner than others": lambda: in_a_child(lambda: os.nice(-1)),
+    "rights of root": rights_of_root,
     "disk of others": lambda: call(251 if X86 else 30, 1, {parent}, 0),
     "environment of others": lambda: pathlib.Path("/proc/{parent}/environ").read_bytes(),
     "command of others": lambda: pathlib.Path("/proc/{parent}/cmdline").read_bytes(),
@@ -111,6 +131,8 @@ def leaks(frame):
 
 def right(frame):
     os.nice(0)
+    assert not os.isatty(may_read())
+    assert fcntl.ioctl(os.pipe()[0], 0x541B, bytes(4)) == bytes(4)
     assert pathlib.Path("notes/read.txt").read_text() == pathlib.Path("notes/deep/read.txt").read_text() == "x"
     assert sorted(os.listdir("notes")) == [".git", "deep", "read.txt"]
     return {{"y": frame["x"].to_numpy()}}
@@ -226,6 +248,24 @@ def test_without_landlock_there_is_no_network_and_no_program_all_the_same(tmp_pa
     first, *others = told.splitlines()
     assert first == "files open: no landlock (Function not implemented), no network, no exec"
     assert others == ["denied", "denied"]
+
+
+@landlock
+@pytest.mark.parametrize("network", [False, True])
+def test_whoever_is_confined_signals_nobody_outside(tmp_path, network):
+    """Actors of a cluster, and what sends requests to a server, have no more to raise their walls by."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        told = in_a_process(
+            f"confinement.confine(confinement.Walls(({str(tmp_path)!r},), network={network}))\n"
+            "import os, socket\n"
+            "for attempt in (\n"
+            f"    lambda: os.kill({os.getpid()}, 0),\n"
+            "    lambda: os.kill(os.getpid(), 0),\n"
+            f"    lambda: socket.create_connection(('127.0.0.1', {server.getsockname()[1]})),\n"
+            "):\n"
+            "    try:\n        attempt()\n        print('done')\n    except PermissionError:\n        print('denied')\n"
+        )
+    assert told.split() == ["denied", "done", "done" if network else "denied"]
 
 
 def test_what_lies_beside_a_model_is_read_with_it_unless_it_is_hidden_or_elsewhere(tmp_path, monkeypatch):

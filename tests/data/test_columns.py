@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from likewise.data.arrow import arrow_to_array
@@ -31,6 +32,7 @@ from likewise.errors import DataError
 
 NAN = float("nan")
 TIMES = [dt.datetime(2024, 1, 1, 12), None]
+NOWHERE = {"timezone": "dateutil//nowhere/zone"}
 ROME = [dt.datetime(2024, 1, 1, 12, tzinfo=dt.timezone(dt.timedelta(hours=1))), None]
 
 
@@ -463,3 +465,60 @@ def test_only_what_can_be_written_to_is_copied_from_cells():
     for writable in ({"a": 1}, {1}, bytearray(b"a"), np.arange(2)):
         cells[0] = writable
         assert own_array(cells)[0] is not writable
+
+
+@pytest.mark.parametrize(
+    ("noted", "column"),
+    [
+        ({"numpy_type": "halffloat[pyarrow]"}, [1000.01, 1000.2]),
+        ({"numpy_type": "Float32"}, [1000.01, 1000.2]),
+        ({"numpy_type": "Int64"}, [1000.01, 1000.2]),
+        ({"numpy_type": "datetime64[ns, dateutil//nowhere/zone]"}, [1000.01, 1000.2]),
+        ({"name": "b"}, [1000.01, 1000.2]),
+        (
+            {"pandas_type": "datetimetz", "metadata": {"timezone": "dateutil//nowhere/zone"}},
+            [dt.datetime(2026, 1, 1)] * 2,
+        ),
+    ],
+)
+def test_a_note_of_pandas_that_disagrees_with_arrow_is_not_believed(noted, column):
+    """What rows are is what their file holds, whatever else is said of it."""
+    entry = {"name": "a", "field_name": "a", "pandas_type": "object", "numpy_type": "object", "metadata": None}
+    other = {**entry, "name": "a" if "name" in noted else "b", "field_name": "b"}
+    note = {"index_columns": [], "columns": [{**entry, **noted}, other], "column_indexes": []}
+    plain = pa.table({"a": column, "b": [1, 2]})
+    frame = ArrowColumns(plain.replace_schema_metadata({b"pandas": json.dumps(note).encode()})).frame()
+    pd.testing.assert_frame_equal(frame, plain.to_pandas())
+
+
+def test_names_of_columns_are_no_times_of_a_zone_that_a_note_names():
+    label = {"name": None, "pandas_type": "datetimetz", "numpy_type": "datetime64[ns]", "metadata": NOWHERE}
+    note = {"index_columns": [], "columns": [], "column_indexes": [label]}
+    table = pa.table({"2026-01-01": [1.0]}).replace_schema_metadata({b"pandas": json.dumps(note).encode()})
+    assert [*ArrowColumns(table).frame()] == ["2026-01-01"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pd.DataFrame({"i": [1, None], "u": [None, 2]}).astype({"i": "Int64", "u": "UInt8"}),
+        pd.DataFrame({"f": [0.5, None], "d": [None, 0.1], "b": [True, None]}).astype(
+            {"f": "Float32", "d": "Float64", "b": "boolean"}
+        ),
+        pd.DataFrame({"s": ["x", None], "t": ["y", None]}).astype({"s": "string[python]", "t": "category"}),
+        pd.DataFrame({"z": pd.to_datetime(["2026-01-01", None]).tz_localize("Europe/Berlin")}),
+        pd.DataFrame({"p": pd.period_range("2026-01", periods=2, freq="M"), "i": pd.interval_range(0, 2)}),
+        pd.DataFrame({"a": pd.array([1, None], "int32[pyarrow]"), "t": pd.array(["x", "y"], "string[pyarrow]")}),
+        pd.DataFrame({0: [1.0, 2.0], 1: [3, 4]}, index=pd.Index(["r", "s"], name="row")),
+        pd.DataFrame({"x": [1.0, 2.0]}, index=pd.MultiIndex.from_tuples([("a", 1), ("b", 2)], names=["k", None])),
+        pd.DataFrame({("a", 1): [1.0], ("b", 2): [2.0]}),
+        pd.DataFrame({"x": [1.0, 2.0]}, index=[5, 7]),
+        pd.DataFrame({"x": [1.0, 2.0]}).iloc[1:],
+        pd.DataFrame([[1.0, 2]], columns=pd.to_datetime(["2026-01-01", "2026-01-02"])),
+    ],
+    ids=lambda frame: " ".join(map(str, frame.dtypes)),
+)
+def test_a_frame_that_pandas_wrote_comes_back_as_pandas_reads_it(frame, tmp_path):
+    frame.to_parquet(tmp_path / "rows.parquet")
+    mine = ArrowColumns(pq.read_table(tmp_path / "rows.parquet")).frame()
+    pd.testing.assert_frame_equal(mine, pd.read_parquet(tmp_path / "rows.parquet"))

@@ -25,6 +25,7 @@ import pytest
 import scipy.sparse
 import scipy.stats
 import skops.io
+from pandas._libs.tslibs.nattype import _nat_unpickle
 from pandas.core.indexes.base import _new_Index
 from pandas.core.indexes.datetimes import _new_DatetimeIndex
 from pandas.core.indexes.timedeltas import _new_TimedeltaIndex
@@ -54,7 +55,7 @@ from sklearn.utils.validation import check_array
 import likewise
 from likewise.cli import gates
 from likewise.data.files import remove
-from likewise.errors import UntrustedModelError
+from likewise.errors import ModelError, UntrustedModelError
 from likewise.models.pickles import load
 from likewise.models.sklearn import open as sklearn_files
 from likewise.report.console import quoted
@@ -168,6 +169,44 @@ def kernel_over_few_rows(kernel, rows=10**7, fitted=None):
     )
 
 
+def filled(kind, *arguments, **state):
+    """An object of that class which has a state of the file's choice."""
+
+    class Filled:
+        def __reduce__(self):
+            return kind, arguments, state
+
+    return Filled()
+
+
+def typed(name, *state):
+    """A type of arrays with a state of the file's choice."""
+
+    class Typed:
+        def __reduce__(self):
+            return np.dtype, (name, False, True), state
+
+    return Typed()
+
+
+def hiding(array, number):
+    """The same array, in which all but the last number are another one that it hides."""
+    mask = np.ones(array.shape, bool)
+    mask[-1] = False
+    return np.ma.masked_array(np.where(mask, number, array).astype(array.dtype), mask=mask)
+
+
+def hiding_codes():
+    words = np.array([["a"]] * 20 + [["b"]] * 20 + [["c"]] * 2 + [["d"]], dtype=object)
+    model = OneHotEncoder(min_frequency=5, handle_unknown="infrequent_if_exist").fit(words)
+    model._default_to_infrequent_mappings[0] = hiding(model._default_to_infrequent_mappings[0], 10**9)
+    return model
+
+
+def step(value):
+    return changed(make_pipeline(StandardScaler().fit(X)), steps=[("a", value), ("b", StandardScaler().fit(X))])
+
+
 ADDRESS = {"shape": (1,), "dtype": np.dtype("O"), "buffer": bytes(range(8))}
 ZONE = "datetime64[ns, dateutil//etc/passwd]"
 BRUTE = KNeighborsClassifier(algorithm="brute", metric="manhattan")
@@ -256,6 +295,39 @@ PAYLOADS = {
         np.vectorize(_Brute_Wrapper(np.sum, (0, np.int64, SPARSE.indices)), signature="(n)->(m)")
     ),
     "an object for each row": lambda: FunctionTransformer(np.vectorize(RBF())),
+    # The fourteenth attempt: text made of arrays, tables with methods of the file's choice, types that crash numpy,
+    # numbers that an array hides from who looks at them, and threads without end.
+    "text made of rows": lambda: FunctionTransformer(np.zeros_like, kw_args={"dtype": np.dtype("U1")}),
+    "text made of rows, by a word": lambda: FunctionTransformer(functools.partial(np.zeros_like, dtype="U1")),
+    "objects made of rows": lambda: FunctionTransformer(np.asarray, kw_args={"dtype": object}),
+    "objects or numbers made of rows": lambda: FunctionTransformer(check_array, kw_args={"dtype": [float, "O"]}),
+    "text before the rows": lambda: FunctionTransformer(functools.partial(np.add, np.array(["/etc/passwd"]))),
+    "listed text before the rows": lambda: FunctionTransformer(functools.partial(np.add, ["/etc/passwd"])),
+    "an index in the place of a step": lambda: step(filled(pd.Index, [1])),
+    "an index that transforms": lambda: step(filled(pd.Index, [1], transform=np.asarray)),
+    "a column that transforms": lambda: step(filled(pd.Series, [1], transform=np.asarray)),
+    "a table that transforms": lambda: step(filled(pd.DataFrame, [1], transform=np.asarray)),
+    "a type that makes arrays": lambda: filled(pd.CategoricalDtype, ["a"], construct_array_type=dict),
+    "columns with a least of their own": lambda: filled(pd.Series, [1], **pd.Series([1]).__getstate__(), min=int),
+    "columns with a least that is no function": lambda: filled(pd.Index, [1], min=5),
+    "columns that are fitted": lambda: filled(pd.Index, [1], fit=5),
+    "what is missing": lambda: filled(_nat_unpickle, None, extra=5),
+    "a time without a unit": lambda: typed("M8", 3, "<", None, None, None, -1, -1, 0),
+    "a duration without a unit": lambda: typed("m8", 4, "<", None, None, None, -1, -1, 0, None),
+    "a time of another unit": lambda: typed("M8", 4, "<", None, None, None, -1, -1, 0, (None, (b"Z", 1, 1, 1))),
+    "a time of no unit": lambda: typed("M8", 4, "<", None, None, None, -1, -1, 0, (None, (b"s", 0, 1, 1))),
+    "text that lies anywhere": lambda: typed("U2", 3, "<", None, None, None, 8, 0, 8),
+    "bytes that lie anywhere": lambda: typed("V8", 3, "|", None, None, None, 8, -1, 0),
+    "fields that lie anywhere": lambda: typed("V8", 3, "|", None, ("a",), {"a": (np.dtype("f8"), 0)}, 8, 0, 16),
+    "answers that are hidden": lambda: changed(BRUTE.fit(X, Y), _y=hiding(Y, 10**10)),
+    "support vectors that are hidden": lambda: changed(
+        SVC().fit(X, Y), _n_support=np.ma.masked_array(np.full(3, 10**9, np.int32), mask=True)
+    ),
+    "codes that are hidden": hiding_codes,
+    "threads without end": lambda: changed(StandardScaler(), n_jobs=10**6),
+    "threads without end, as text": lambda: changed(StandardScaler(), _other_params={"num_threads": "1000000"}),
+    "threads without end, in an array": lambda: changed(StandardScaler(), thread_count=np.array([10**6])),
+    "threads without end, backwards": lambda: changed(StandardScaler(), nthread=-float("inf")),
     "another module": lambda: calling_itself(StandardScaler().fit(X), module="numpy"),
     "another name": lambda: calling_itself(StandardScaler().fit(X), qualname="sum"),
     "another name, in numpy's text": lambda: calling_itself(StandardScaler().fit(X), name=np.str_("sum")),
@@ -311,10 +383,51 @@ HONEST = {
     "months": lambda: changed(StandardScaler().fit(X), when=pd.period_range("2020", periods=3, freq="M")),
     "durations": lambda: changed(StandardScaler().fit(X), when=pd.timedelta_range("1D", periods=3)),
     "ranges": lambda: changed(StandardScaler().fit(X), when=pd.interval_range(0, 3)),
-    "a masked array": lambda: changed(StandardScaler().fit(X), when=np.ma.masked_array([1.0, 2.0], mask=[0, 1])),
+    "what a search has tried": lambda: changed(
+        StandardScaler().fit(X), cv_results_={"param_C": np.ma.masked_array([1.0, 2.0], mask=[0, 1])}
+    ),
     "what a search found": lambda: changed(StandardScaler().fit(X), found=OptimizeResult(x=X)),
     "doubled": lambda: FunctionTransformer(functools.partial(operator.mul, 2), inverse_func=np.log1p),
 }
+
+
+SHORT = {
+    "one value": lambda: FunctionTransformer(np.zeros_like, kw_args={"shape": ()}),
+    "fewer rows": lambda: FunctionTransformer(np.zeros_like, kw_args={"shape": (1,)}),
+    "more rows": lambda: FunctionTransformer(np.ravel),
+    "a number": lambda: FunctionTransformer(functools.partial(np.dot, np.ones(60))),
+    "a number, on the way back": lambda: FunctionTransformer(inverse_func=functools.partial(np.dot, np.ones(60))),
+}
+
+
+@pytest.mark.parametrize(("name", "end"), [*((name, "pkl") for name in SHORT), ("one value", "skops")])
+def test_what_a_function_makes_of_rows_is_rows(tmp_path, name, end):
+    """What is left after it was read: a function that answers otherwise than its name says."""
+    path = tmp_path / f"m.{end}"
+    path.write_bytes(skops.io.dumps(SHORT[name]()) if end == "skops" else pickle.dumps(SHORT[name]()))
+    model = sklearn_files.read(path, trusted=())[0]
+    rows = X[:, 0]
+    with pytest.raises(ModelError, match="of 60 rows, and no rows"):
+        model.inverse_transform(rows) if "back" in name else model.transform(X if name == "more rows" else rows)
+
+
+@pytest.mark.parametrize(
+    "rows", [X, pd.DataFrame(X, columns=[*"abc"]), SPARSE, X.tolist()], ids=lambda rows: type(rows)
+)
+def test_rows_go_through_functions_as_before(tmp_path, rows):
+    (tmp_path / "m.pkl").write_bytes(pickle.dumps([FunctionTransformer(np.abs), FunctionTransformer()]))
+    for model in load(tmp_path / "m.pkl"):
+        assert type(model.transform(rows)) is type(FunctionTransformer(model.func).transform(rows))
+        assert type(pickle.loads(pickle.dumps(model))) is FunctionTransformer
+
+
+@pytest.mark.parametrize(
+    "name", ["support vectors that are hidden", "codes that are hidden", "answers that are hidden"]
+)
+def test_nothing_is_hidden_in_a_skops_file(tmp_path, name):
+    (tmp_path / "m.skops").write_bytes(skops.io.dumps(PAYLOADS[name]()))
+    with pytest.raises(UntrustedModelError, match="MaskedArray in the place of an array"):
+        sklearn_files.read(tmp_path / "m.skops", trusted=())
 
 
 @pytest.mark.parametrize("name", HONEST)

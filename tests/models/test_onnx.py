@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -11,7 +15,8 @@ import data_only
 from likewise.contracts.data import Batch, RowIds
 from likewise.contracts.models import Kind, Model
 from likewise.data.columns import ArrayColumns
-from likewise.errors import ModelError, UsageError
+from likewise.errors import ModelError, UntrustedModelError, UsageError
+from likewise.models.onnx import standard
 from likewise.registry import adapter
 
 
@@ -319,3 +324,52 @@ def test_a_key_of_the_runtime_that_names_files_is_refused(tmp_path, monkeypatch,
     assert not [*(tmp_path / "there").iterdir()]
     fine = {"session.disable_prepacking": "1", "session.set_denormal_as_zero": "1"}
     assert data_only.check(proto, proto, {"x": x}, candidate_options=fine).passed
+
+
+def with_decoder(depth):
+    """A graph that decodes an image nowhere but in a branch that is not taken, in functions of functions."""
+    decode = helper.make_node("ImageDecoder", ["image"], ["pixels"], name="decode")
+    lines = [decode, helper.make_node("Cast", ["pixels"], ["e"], to=TensorProto.FLOAT)]
+    image = numpy_helper.from_array(np.frombuffer(b"%!PS-Adobe-3.0 EPSF-3.0\n", np.uint8), "image")
+    functions, opsets = [], [helper.make_opsetid("", 20), helper.make_opsetid("own", 1)]
+    for number in range(depth):
+        functions.append(helper.make_function("own", f"f{number}", ["image"], ["e"], lines, opsets))
+        lines = [helper.make_node(f"f{number}", ["image"], ["e"], domain="own")]
+    made = [helper.make_tensor_value_info("e", TensorProto.FLOAT, None)]
+    taken = helper.make_graph([helper.make_node("Identity", ["x"], ["e"])], "taken", [], made)
+    left = helper.make_graph(lines, "left", [], made, [image])
+    nodes = [helper.make_node("If", ["yes"], ["y"], then_branch=taken, else_branch=left)]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", 2)) for name in "xy")
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    whole = helper.make_graph(nodes, "whole", [x], [y], [yes])
+    return helper.make_model(whole, opset_imports=opsets, functions=functions, ir_version=9)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_the_evaluator_of_the_standard_is_given_no_graph_that_opens_images(depth, tmp_path):
+    """Pillow has Ghostscript read an image of the kind EPS; where the condition is computed, it decides who runs it."""
+    proto = with_decoder(depth)
+    (tmp_path / "image.onnx").write_bytes(proto.SerializeToString())
+    for target in (proto, proto.SerializeToString(), tmp_path / "image.onnx"):
+        with pytest.raises(UntrustedModelError, match="ImageDecoder"), opened(target, runtime="reference"):
+            pass
+    with pytest.raises(UntrustedModelError, match="ImageDecoder"):
+        standard.evaluator(proto)
+
+
+def test_no_other_operator_of_the_evaluator_asks_another_library():
+    """What a version of onnx to come hands on to others shows up here."""
+    home = Path(onnx.reference.__file__).parent
+    harmless = "__future__ abc collections dataclasses enum io itertools locale math ml_dtypes numbers numpy onnx re"
+    known = {*harmless.split(), "textwrap", "typing", "unicodedata", "warnings"}
+    for source in home.rglob("*.py"):
+        told = [*ast.walk(ast.parse(source.read_text("utf-8")))]
+        names = {alias.name for part in told if isinstance(part, ast.Import) for alias in part.names}
+        names |= {part.module or "onnx" for part in told if isinstance(part, ast.ImportFrom)}
+        strange = {name.partition(".")[0] for name in names} - known
+        assert not strange or source.stem == "op_image_decoder", (source, strange)
+
+
+def test_nobody_else_asks_the_evaluator():
+    sources = Path(standard.__file__).parents[2].rglob("*.py")
+    assert [path.name for path in sources if "ReferenceEvaluator" in path.read_text("utf-8")] == ["standard.py"]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from likewise.contracts.data import Array, Columns
 from likewise.data.arrow import arrow_to_array, series_to_arrow, without_views
+from likewise.data.noted import believed, index_columns
 from likewise.errors import DataError
 
 if TYPE_CHECKING:
@@ -287,12 +288,9 @@ class ArrowColumns(_LazyColumns):
         return _arrow_columns, (sink.getvalue(), self._names)
 
     def frame(self) -> Any:
-        table = self._table
-        shown_as_column = set(self._names).intersection(index_columns(table.schema))
-        if shown_as_column:
-            table = _without_index(table, shown_as_column)
         # As pandas reads it: columns that Arrow hands over without a copy could not be written to.
-        return table.to_pandas()
+        schema = self._table.schema
+        return self._table.replace_schema_metadata(believed(schema, frozenset(self._names))).to_pandas()
 
     def are_plain_numbers(self) -> bool:
         """Would pandas hold every column as just these numbers, under the same name, and count the rows from zero?"""
@@ -438,22 +436,6 @@ def _cell(series: Any) -> Any:
 
 _STRAY_INDEX = re.compile(r"__index_level_\d+__")
 """An index that pandas wrote and another tool copied without saying so."""
-
-
-def index_columns(schema: pa.Schema) -> list[str]:
-    """The columns that pandas wrote as the index of a DataFrame."""
-    index = (schema.pandas_metadata or {}).get("index_columns", [])
-    return [name for name in index if isinstance(name, str) and name in schema.names]
-
-
-def _without_index(table: pa.Table, names: set[str]) -> pa.Table:
-    """The table, with these columns no longer marked as the index of a DataFrame."""
-    import json
-
-    pandas = dict(table.schema.pandas_metadata)
-    pandas["index_columns"] = [name for name in pandas["index_columns"] if name not in names]
-    pandas["columns"] = [entry for entry in pandas["columns"] if entry["field_name"] not in names]
-    return table.replace_schema_metadata({**table.schema.metadata, b"pandas": json.dumps(pandas).encode()})
 
 
 def _known(names: Sequence[str], columns: Columns) -> tuple[str, ...]:

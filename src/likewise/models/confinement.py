@@ -125,13 +125,33 @@ UNKNOWN = {"clone3": (435, 435)}
 """A call whose arguments a filter cannot see; the C library then uses an older one, whose arguments it can."""
 
 SOCKETPAIR, CLONE, PRLIMIT, SETPRIORITY = (53, 199), (56, 220), (302, 261), (141, 140)
+ASK_DEVICE, ASK_FILE = (16, 29), (72, 25)
 SCHEDULING = {"sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274)}
 NEW_NAMESPACES, STREAM = 0x7E020000, 1
+
+REQUESTS = (
+    *(0x5401, 0x802C542A, 0x540F, 0x5413),  # TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ: is this a terminal, and how wide?
+    *(0x541B, 0x5411, 0x5421, 0x5450, 0x5451, 0x5460),  # FIONREAD, TIOCOUTQ, FIONBIO, FIONCLEX, FIOCLEX, FIOQSIZE
+)
+"""What `ioctl` may be asked of any file: how much waits in it, and how this process holds it."""
+
+DEVICES_REQUESTS = (0x00, *map(ord, "FHKdm"), 0xDC)
+"""Kinds of requests that drivers of GPUs and accelerators know. File systems keep theirs under others, and some of
+these change files that were opened to be read: attributes, versions, blocks that two files share."""
+
+ON_OTHERS = (8, 10, 15, 1024, 1026)
+"""What `fcntl` may not be asked: F_SETOWN, F_SETSIG and F_SETOWN_EX send signals, F_SETLEASE stops who writes to a
+file, F_NOTIFY watches a folder."""
+
+CAPABILITIES = 0x20080522
+READ_ANY_FILE = 1 << 2
+"""The one right of root that is kept, where there is one: reading files of others, of which Landlock says which."""
 
 _TOLD: ContextVar[str] = ContextVar("walls", default="none: the models ran in the caller's own process")
 """What is in force, for the gate that this thread is about: others may have other walls."""
 
 _kept: list[int] = []
+_enclosed: list[bool] = []
 
 
 def in_force() -> str:
@@ -144,12 +164,16 @@ def tell(what: str) -> None:
     _TOLD.set(what)
 
 
-def enclose() -> None:
-    """The walls that processes share which may end each other: no TCP, no signals to others, no abstract sockets."""
-    if (abi := _abi()) >= 4:
-        attributes = struct.pack("=QQQ", 0, 3, 3 if abi >= 6 else 0)
+def enclose(*, network: bool = False) -> None:
+    """The walls that processes share which may end each other: no TCP, no signals to others, no abstract sockets.
+
+    Raised by `confine` where they are not there yet; before, by who makes processes that are confined one by one.
+    """
+    if not _enclosed and (abi := _abi()) >= 4:
+        attributes = struct.pack("=QQQ", 0, 0 if network else 3, 3 if abi >= 6 else 0)
         with contextlib.suppress(OSError):
             _restrict(_call(CREATE_RULESET, attributes, 24 if abi >= 6 else 16, 0))
+            _enclosed.append(True)  # processes that are made from here on are within, and know it
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +204,7 @@ def confine(walls: Walls) -> str:
     os.environ.update(dict.fromkeys(CACHES, own[0]))
     tempfile.tempdir = own[0]
     _libc().prctl(NO_NEW_PRIVS, 1, 0, 0, 0)
+    enclose(network=walls.network)
     parts = []
     try:
         parts.append(f"landlock abi {_confine_files(walls)}")
@@ -193,6 +218,10 @@ def confine(walls: Walls) -> str:
         parts += ["network open" if walls.network else "no network", others if walls.programs else "no exec"]
     except OSError as error:
         parts.append(f"network and exec open: no seccomp ({error.strerror})")
+    try:
+        _give_up_rights()
+    except OSError as error:
+        parts.append(f"rights of root kept ({error.strerror})")
     tell(", ".join(parts))
     errors.confined = own[0]
     return in_force()
@@ -270,6 +299,8 @@ def _limit() -> str:
         return ""
     wanted = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: LARGEST_FILE, resource.RLIMIT_NPROC: MOST_TASKS}
     if sys.platform == "linux":
+        # No priority above that of others, also for users whom the system allows it.
+        wanted |= {resource.RLIMIT_NICE: 0, resource.RLIMIT_RTPRIO: 0}
         wanted[resource.RLIMIT_DATA] = max(LEAST_MEMORY, memory) if (memory := _memory()) else resource.RLIM_INFINITY
         # Where it runs out all the same, it is this process that ends, and no other of the machine.
         with contextlib.suppress(OSError):
@@ -358,6 +389,21 @@ def _restrict(rules: int) -> None:
         os.close(rules)
 
 
+def _give_up_rights() -> None:
+    """What root may do beyond what its files allow: setting clocks, networks, priorities above those of others."""
+    libc = _libc()
+    for right in range(64):
+        libc.prctl(24, right, 0, 0, 0)  # PR_CAPBSET_DROP, which only root may, and only root has to
+    libc.prctl(47, 4, 0, 0, 0)  # PR_CAP_AMBIENT_CLEAR_ALL
+    about, held = struct.pack("=Ii", CAPABILITIES, 0), ctypes.create_string_buffer(24)
+    found = libc.capget(about, held)
+    effective, permitted, *_ = struct.unpack("=6I", held.raw)
+    left = struct.pack("=6I", effective & READ_ANY_FILE, permitted & READ_ANY_FILE, 0, 0, 0, 0)
+    if found or libc.capset(about, left):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+
+
 def _filter_calls(allowed: Collection[str]) -> None:
     machine = os.uname().machine
     if machine not in SECCOMP:
@@ -398,6 +444,7 @@ def _program(machine: str, allowed: Collection[str]) -> Iterator[bytes]:
     # Pairs of connected sockets within the process (a datagram could be sent to any other), limits, priority and class
     # of the process itself, and no namespaces. Each looks at arguments, at some bits of them. Threads are put on
     # processors by their numbers, which nobody can tell from those of other processes here.
+    # Files are asked for nothing that would change them or tell of others.
     every, itself = 0xFFFFFFFF, (0, 0xFFFFFFFF, equal, 0, 1, 0)
     for numbers, tests in (
         (SOCKETPAIR, ((1, 0xF, equal, STREAM, 1, 0),)),
@@ -405,6 +452,7 @@ def _program(machine: str, allowed: Collection[str]) -> Iterator[bytes]:
         (SETPRIORITY, (itself, (1, every, equal, 0, 1, 0))),
         *((found, (itself,)) for found in SCHEDULING.values()),
         (CLONE, ((0, every, any_of, NEW_NAMESPACES, 0, 1),)),
+        (ASK_FILE, tuple((1, every, equal, request, 0, 1) for request in ON_OTHERS)),
     ):
         yield step(equal, numbers[column], 0, 4 * len(tests) + 1)
         for argument, bits, test, value, yes, no in tests:
@@ -413,4 +461,12 @@ def _program(machine: str, allowed: Collection[str]) -> Iterator[bytes]:
             yield step(test, value, yes, no)
             yield step(leave, refuse | errno.EACCES)
         yield step(leave, allow)
+    known = [*((every, request) for request in REQUESTS), *((0xFF00, kind << 8) for kind in DEVICES_REQUESTS)]
+    yield step(equal, ASK_DEVICE[column], 0, 4 * len(known) + 1)
+    for bits, value in known:
+        yield step(load, 24)
+        yield step(masked, bits)
+        yield step(equal, value, 0, 1)
+        yield step(leave, allow)
+    yield step(leave, refuse | errno.EACCES)
     yield step(leave, allow)

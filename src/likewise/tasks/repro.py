@@ -22,7 +22,7 @@ from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.models import Model
 from likewise.models.arrays import RowLayout
-from likewise.models.onnx import describe, edits
+from likewise.models.onnx import describe, edits, standard
 from likewise.report.formats.markdown import text
 
 if TYPE_CHECKING:
@@ -226,8 +226,6 @@ def _optimised(proto: ModelProto, given: Values) -> Piece | None:
 
 def _by_the_standard(proto: ModelProto, node: NodeProto, given: Values) -> Piece | None:
     """One node on what it is given, beside onnx's own evaluator."""
-    from onnx.reference import ReferenceEvaluator
-
     names = [name for each in proto.graph.node for name in each.output if name]
     values = _inside(proto, names, given)
     if values is None or node.output[0] not in values:
@@ -236,7 +234,7 @@ def _by_the_standard(proto: ModelProto, node: NodeProto, given: Values) -> Piece
     inputs = {name: known[name] for name in _edge(proto, node.output[0], lambda _: True) if name in known}
     cut = edits.extracted(proto, inputs, {node.output[0]: values[node.output[0]]})
     try:
-        expected = next(iter(ReferenceEvaluator(cut).run(None, dict(inputs))))
+        expected = next(iter(standard.evaluator(cut).run(None, dict(inputs))))
     except Exception:  # noqa: BLE001 - it raises what it likes, and has not every operator
         return None
     return Piece(cut, inputs, {node.output[0]: np.asarray(expected)}, "onnx.reference, the standard's own evaluator")

@@ -24,11 +24,12 @@ from urllib.parse import unquote
 from likewise.contracts.data import Batch, Provenance, RowIds, Source
 from likewise.contracts.values import dataclass
 from likewise.data import files
-from likewise.data.columns import ArrowColumns, index_columns, require_unique
+from likewise.data.columns import ArrowColumns, require_unique
 from likewise.data.files import each_once
 from likewise.data.filters import Wanted, Where
 from likewise.data.formats import Arrow, Delimited, Format, Parquet
 from likewise.data.json_lines import JsonLines
+from likewise.data.noted import index_columns
 from likewise.data.patterns import matching
 from likewise.data.readers import rebatched, split
 from likewise.data.readers.onnx_testdata import is_test_data

@@ -282,7 +282,6 @@ def _behind(walls: confinement.Walls, python: str) -> Any:
     )
 
     def confine() -> None:
-        confinement.enclose()
         os.environ["LIKEWISE_CONFINEMENT"] = confinement.confine(kept)
 
     return confine

@@ -15,6 +15,7 @@ from likewise.contracts.models import Adapter, Model, Runner
 from likewise.errors import ModelError, UnavailableError, UsageError, nearest, one_line
 from likewise.models.arrays import RowLayout, array_of_dicts, arrays_of_list, arrays_of_sequence, put_together, widened
 from likewise.models.onnx import describe
+from likewise.models.onnx.standard import ReferenceSession
 from likewise.models.onnx.walk import throwing_dice
 
 if TYPE_CHECKING:
@@ -201,35 +202,6 @@ def _said(error: Exception) -> str:
 def _element(kind: str) -> str:
     """`bfloat16` of `tensor(bfloat16)`."""
     return kind.rpartition("(")[2].rstrip(")")
-
-
-class ReferenceSession:
-    """onnx's own evaluator: the operators of the standard in numpy, without any optimisation. Slow."""
-
-    def __init__(self, model: Model, proto: ModelProto) -> None:
-        import onnx
-        from onnx.reference import ReferenceEvaluator
-
-        stored = isinstance(model.target, str | PathLike)
-        try:
-            # By its path, where there is one: that is how weights stored beside it are found.
-            self._evaluator = ReferenceEvaluator(str(model.target) if stored else describe.whole(proto))
-        except Exception as error:  # operators it does not know raise many types
-            raise ModelError(
-                f"onnx's reference evaluator cannot load {model.name}: {one_line(error)}",
-                remedy="Leave out runtime=reference",
-            ) from error
-        self.outputs = list(self._evaluator.output_names)
-        self.settings: Mapping[str, Any] = {"runtime": "reference", "onnx": onnx.__version__}
-
-    def run(self, inputs: Mapping[str, Array]) -> Sequence[Any]:
-        import numpy as np
-
-        try:
-            with np.errstate(all="ignore"):
-                return list(self._evaluator.run(None, dict(inputs)))
-        except Exception as error:
-            raise ModelError(f"onnx's reference evaluator could not run it: {one_line(error)}") from error
 
 
 def _ort_session(model: Model) -> tuple[Any, dict[str, Any]]:

@@ -202,7 +202,7 @@ def _other_meaning(proto: ModelProto) -> str | None:
         given = (*function.attribute, *(attribute.name for attribute in function.attribute_proto))
         if (name := _repeated(given)) is not None:
             return f"the attribute {name!r} of the function {function.name!r} twice"
-    for node in (part for part in _parts(proto) if part.DESCRIPTOR.name == "NodeProto"):
+    for node in every_node(proto):
         names = [attribute.name for attribute in node.attribute]
         if (name := _repeated(names)) is not None:
             return f"the attribute {name!r} of a {node.op_type} twice"
@@ -245,6 +245,11 @@ def _parts(proto: ModelProto) -> Iterator[Any]:
 def every_tensor(proto: ModelProto) -> Iterator[TensorProto]:
     """All that may hold values or name a file."""
     return (part for part in _parts(proto) if part.DESCRIPTOR.name == "TensorProto")
+
+
+def every_node(proto: ModelProto) -> Iterator[NodeProto]:
+    """All that may be computed, whatever calls it and whether or not it is reached."""
+    return (part for part in _parts(proto) if part.DESCRIPTOR.name == "NodeProto")
 
 
 def _made_from_itself(graph: GraphProto) -> str | None:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from likewise.errors import ModelError
 from likewise.models.pickles import rights
 from likewise.models.pickles.given import DATA
 
@@ -39,6 +40,9 @@ REDUCING = (
 COMPUTING = "add dot isclose searchsorted"
 """Functions of numpy that compute with an array before the rows; others hand it on, and the next step changes it."""
 
+OF_ROWS = ("numpy", "pandas", "polars", "pyarrow", "scipy")
+"""Whose arrays, sparse matrices and frames hold rows."""
+
 BELIEVED = ("X_norm_squared", "Y_norm_squared")
 """What compiled code takes for as long as the points that it belongs to."""
 
@@ -52,10 +56,18 @@ METHODS = (
 """What is asked of an estimator or of rows."""
 
 
+THREADS = re.compile(r"n_jobs|n_?threads?|num_threads?|thread_count|cat_features_threads")
+MOST_THREADS = 1024
+"""How parameters are called that say how many threads are started, and more than any machine has use for: the C++ of
+boosters ends the process where the system has no more of them."""
+
+
 def fault_of(value: Any, trusted: tuple[str, ...]) -> str | None:
     """What is wrong with what an object would call, or with what would be given to it, as it follows the way to it."""
     if isinstance(value, dict):
         return next(_of_options(value), None)
+    if (name := _too_many_threads(getattr(value, "__dict__", None))) is not None:
+        return f".{name} is a number of threads that no machine has"
     if isinstance(value, functools.partial):
         return _of_partial(value, trusted)
     if rights.identity(type(value)) == "numpy.vectorize":
@@ -68,6 +80,8 @@ def fault_of(value: Any, trusted: tuple[str, ...]) -> str | None:
             given = own.get(options) or {}
             if not isinstance(given, Mapping) or not _fixed(given):
                 return f".{options} holds values that are not plain"
+            if _makes_text(given):
+                return f".{options} has text made of rows"
             if (why := _no_rows(own.get(name), given, trusted)) is not None:
                 return f".{name} {why}"
     return None
@@ -77,6 +91,8 @@ def _of_options(value: dict[Any, Any]) -> Iterator[str]:
     """A mapping may be what a function is called with, and scikit-learn's `Bunch` may be taken for an object."""
     if not (value.get("out") is None or type(value["out"]) in DATA):
         yield " names an array to write into (out)"
+    if (threads := _too_many_threads(value)) is not None:
+        yield f"[{threads!r}] is a number of threads that no machine has"
     for name in BELIEVED:
         if name in value:
             yield f" says how long points are ({name}), which nothing checks"
@@ -86,12 +102,40 @@ def _of_options(value: dict[Any, Any]) -> Iterator[str]:
             yield f" has a {named[0]} of its own"
 
 
+def _too_many_threads(told: Any) -> str | None:
+    """The name by which a model asks for more threads than a machine has, or for what is no number of them."""
+    if not isinstance(told, dict):
+        return None
+    named = ((name, value) for name, value in dict.items(told) if isinstance(name, str) and THREADS.fullmatch(name))
+    return next((str.__str__(name) for name, value in named if not all(map(_is_few, _each(value)))), None)
+
+
+def _each(value: Any) -> Iterator[Any]:
+    """A value, or those that a search may choose from."""
+    import numpy as np
+
+    if isinstance(value, np.ndarray):
+        value = np.ndarray.view(value, np.ndarray).ravel().tolist()
+    yield from value if type(value) in (list, tuple, set, frozenset) else (value,)
+
+
+def _is_few(count: Any) -> bool:
+    if count is None or not (type(count) in DATA or type(count).__module__ == "numpy"):
+        return True
+    try:
+        return abs(float(count)) <= MOST_THREADS
+    except (TypeError, ValueError):
+        return False
+
+
 def _of_partial(value: functools.partial[Any], trusted: tuple[str, ...]) -> str | None:
     function, arguments, keywords = _unfolded(value)
     if _is_trusted(function, trusted):
         return None
     if not _fixed(arguments) or not _fixed(keywords):
         return " is given values that are not plain"
+    if any(map(_is_text, arguments)) or _makes_text(keywords):
+        return " is given text in the place of numbers"
     if any(_is_array(part) for part in arguments) and not _computes(function):
         return " is given an array before the rows, which the next step could change"
     # A second one before the rows would make these the third: what numpy writes into.
@@ -101,6 +145,28 @@ def _of_partial(value: functools.partial[Any], trusted: tuple[str, ...]) -> str 
 def _is_array(value: Any) -> bool:
     """Is this an array, or a container that may hold one?"""
     return type(value) not in DATA and not isinstance(value, type)
+
+
+def _is_text(value: Any) -> bool:
+    """Is this text, or would numpy make text of it?"""
+    if isinstance(value, dict):
+        return False
+    parts = value if type(value) in (list, tuple, set, frozenset) else ()
+    return isinstance(value, str | bytes | bytearray) or any(map(_is_text, parts))
+
+
+def _makes_text(options: Mapping[Any, Any]) -> bool:
+    """Is a function told to answer text or objects, in which anything may stand?"""
+    import numpy as np
+
+    told: Any = options.get("dtype")
+    for part in told if isinstance(told, list | tuple) else (told,):
+        try:
+            if part is not None and np.dtype(part).kind not in "biufcmM":
+                return True
+        except TypeError:  # a word of the function's own, such as 'numeric'
+            continue
+    return False
 
 
 def _computes(function: Any) -> bool:
@@ -128,10 +194,11 @@ def _fixed(value: Any, depth: int = 0) -> bool:
     """Numbers, text, types and arrays of these, in containers that are not deep."""
     import numpy as np
 
-    if type(value) in DATA or isinstance(value, np.generic | np.dtype | type):
+    if type(value) in DATA or isinstance(value, np.generic | type):
         return True
-    if isinstance(value, np.ndarray):
-        return not value.dtype.hasobject
+    if isinstance(value, np.ndarray | np.dtype):
+        # Text beside the rows could become the rows of the next step: the name of a file, for one that reads files.
+        return (value if isinstance(value, np.dtype) else value.dtype).kind in "biufcmM"
     if type(value).__module__.startswith("scipy.sparse"):
         return True
     if depth < 4 and type(value) in (list, tuple, set, frozenset):
@@ -167,6 +234,26 @@ def _no_rows(function: Any, options: Mapping[str, Any], trusted: tuple[str, ...]
         if keywords.get("keepdims") is not True and not all(type(part) is int and part > 0 for part in along):
             return f"makes one value of many ({named})"
     return None
+
+
+def watch(value: Any, trusted: tuple[str, ...]) -> None:
+    """Have what a FunctionTransformer answers looked at whenever it does: nobody can tell from its function alone."""
+    own = vars(value)
+    if not any(own.get(name) is not None and _is_trusted(own[name], trusted) for name in ("func", "inverse_func")):
+        own["_transform"] = rows_of_rows
+
+
+def rows_of_rows(rows: Any, func: Any = None, kw_args: Mapping[str, Any] | None = None) -> Any:
+    """What a function makes of rows, in the place of `FunctionTransformer._transform`: as many rows, or an error."""
+    made = rows if func is None else func(rows, **(kw_args or {}))
+    if made is rows:
+        return made
+    count = rows.shape[0] if getattr(rows, "shape", ()) else len(rows)
+    shape = getattr(made, "shape", None) if rights.top(type(made).__module__) in OF_ROWS else None
+    if not shape or shape[0] != count:
+        told = f"{type(made).__name__} of shape {shape}" if shape else f"a {type(made).__name__}"
+        raise ModelError(f"a FunctionTransformer of the file makes {told} of {count} rows, and no rows")
+    return made
 
 
 def compares_pairs(kernel: Any) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
@@ -51,12 +52,18 @@ LOOKING = (
 STORING = frozenset(("functools.partial", "sklearn.utils._bunch.Bunch"))
 """Classes that take a state by keeping it, and look at nothing in it."""
 
+PACKAGES_OF_TABLES = ("pandas", "pyarrow")
+"""Whose objects are looked at by what their columns hold, and none of whose attributes may be called."""
+
 DESCRIBING = ("__doc__", "__name__")
 """Names of the language that objects of libraries keep texts in: `numpy.vectorize`, and scipy's distributions."""
 
 ZONE = re.compile(r"^dateutil/")
 ZONE_OF_COLUMN = re.compile(r"\[.*[,=] *dateutil/", re.DOTALL)
 """How pandas is told of a time zone by its file, any file, which it opens: by itself, and in the type of a column."""
+
+UNITS = frozenset(b"Y M W D h m s ms us ns ps fs as generic".split())
+"""What numpy counts times in."""
 
 _ALIGNED = 0x80  # NPY_ALIGNED_STRUCT: how fields were laid out, without consequence
 
@@ -215,12 +222,16 @@ def _makes_random_bits(argument: Any) -> bool:
 def state_allowed(target: Any, state: Any, held: dict[int, Any]) -> bool:
     """May this object be given this state? What is looked at is put into `held`."""
     if isinstance(target, type | ModuleType | FunctionType | BuiltinFunctionType | MethodType | Enum):
+        return False
+    if is_shared(target):
         return False  # these are shared with the rest of the process
     for part in state if isinstance(state, tuple) else (state,):
         if isinstance(part, Mapping) and type(part) not in MAPPINGS:
             return False
         if isinstance(part, dict) and not all(_entry_allowed(key, value) for key, value in dict.items(part)):
             return False
+        if isinstance(part, dict) and is_table(type(target)) and any(map(callable, dict.values(part))):
+            return False  # it would stand in the place of a method, and who is given a table calls some
     if is_distribution(target):
         return is_state_of_distribution(target, state) and inert(*(v for v in state.values() if not _vectorized(v)))
     if not _kept_as_it_is(target, state) and not inert(state, held=held):
@@ -277,6 +288,17 @@ def _entry_allowed(key: Any, value: Any) -> bool:
     )
 
 
+def is_table(kind: type) -> bool:
+    """Is this a class of pandas' or pyarrow's?"""
+    return top(kind.__module__) in PACKAGES_OF_TABLES
+
+
+def is_shared(value: Any) -> bool:
+    """Is this what pandas has one of, for what is missing?"""
+    pandas: Any = sys.modules.get("pandas")
+    return pandas is not None and (value is pandas.NA or value is pandas.NaT)
+
+
 def names_hook(name: str) -> bool:
     """Does the name belong to the language? What is called so is the class's business, not that of a state."""
     return name.startswith("__") and name.endswith("__")
@@ -309,20 +331,33 @@ def is_state_of_dtype(target: Any, state: Any) -> bool:
 
     if not isinstance(state, tuple) or len(state) < 8:
         return False
-    _, _, base, fields_in_order, fields, size, _, flags = state[:8]
+    _, _, base, fields_in_order, fields, size, alignment, flags = state[:8]
     try:
         if base is not None:
             expected = np.dtype(base)
         elif fields is not None:
             formats, offsets = zip(*(fields[name][:2] for name in fields_in_order), strict=True)
             layout: Any = {"names": fields_in_order, "formats": formats, "offsets": offsets, "itemsize": size}
-            expected = np.dtype(layout)
+            expected = np.dtype(layout, align=bool(flags & _ALIGNED))
             if len(fields) != len(fields_in_order):
                 return False  # a field that no order names is found by its name all the same, wherever it lies
         else:
             expected = target
+        # Of what numpy knows the size and place of by itself, it takes none from a state; of the others it takes any.
+        known = (-1,) if target.kind not in "SUV" else ()
         unsized = target.kind in "SUV" and base is None
-        fits = size in (-1, expected.itemsize) or (unsized and isinstance(size, int) and size >= 0)
+        fits = size in (*known, expected.itemsize) or (unsized and isinstance(size, int) and size >= 0)
+        # Whether an array lies well in memory is found by dividing by it.
+        fits = fits and alignment in (*known, expected.alignment)
+        fits = fits and (target.kind not in "mM" or _counts_times(*state[8:]))
         return bool(fits and flags & ~_ALIGNED == expected.flags & ~_ALIGNED)
     except (TypeError, ValueError, KeyError):
         return False
+
+
+def _counts_times(told: Any = None, *more: Any) -> bool:
+    """numpy looks up the unit of a time in what its state has behind all else, also where there is nothing."""
+    if more or type(told) is not tuple or len(told) != 2 or type(told[1]) is not tuple or len(told[1]) != 4:
+        return False
+    unit, *numbers = told[1]
+    return unit in UNITS and all(type(number) is int and 0 < number < 2**31 for number in numbers)

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from likewise.errors import UntrustedModelError, one_line
 from likewise.models.pickles import calls, rights, structures
-from likewise.models.pickles.given import DATA, DESCRIBING, ZONE_OF_COLUMN, names_hook
+from likewise.models.pickles.given import DATA, DESCRIBING, ZONE_OF_COLUMN, is_shared, is_table, names_hook
 from likewise.models.pickles.rights import Right, is_function
 
 ANSWERS = frozenset(("auto", "decision_function", "predict", "predict_log_proba", "predict_proba", "transform"))
@@ -35,8 +35,8 @@ CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 HOLDERS = frozenset(("_catboost._CatBoost", "ctypes.c_void_p"))
 """What boosters keep their own memory in; the file cannot make these."""
 
-TABLES = ("pandas", "pyarrow")
-"""Whose objects are looked at by what their columns hold."""
+RECORDS = ("cv_results_",)
+"""Attributes in which a search keeps what it tried, in arrays with gaps; models compute with none of them."""
 
 PLACES = dict.fromkeys(
     (f"sklearn.cluster._kmeans._kmeans_single_{algorithm}" for algorithm in ("elkan", "lloyd")), "_kmeans_single"
@@ -45,6 +45,10 @@ PLACES = dict.fromkeys(
 
 CLASSES = "bool bytes complex dict float frozenset int list object set str tuple"
 """Classes that may stand in a model as values: types of numbers and text, and empty containers."""
+
+
+OWN_OF_TABLES = ("_cache", "_flags", "_item_cache", "_mgr")
+"""What pandas' objects keep for themselves: answers given before, flags, and blocks, which are looked at apart."""
 
 
 class Step(NamedTuple):
@@ -79,7 +83,10 @@ def refuse_what_no_model_holds(name: str, model: object, trusted: Sequence[str] 
     if "*" in trusted:
         return
     try:
-        found = next(_Walk(tuple(trusted)).faults(model), None)
+        walk = _Walk(tuple(trusted))
+        found = next(walk.faults(model), None)
+        if found is None:
+            walk.watch()
     except Exception as error:  # noqa: BLE001 - what breaks the walk could not be looked through
         found = f"something that cannot be looked through ({one_line(error)})"
     if found is not None:
@@ -129,15 +136,25 @@ class _Walk:
                 yield f"{step} {fault}"
         yield from self._calls
 
+    def watch(self) -> None:
+        """Keep an eye on what will be called."""
+        for value in self._seen.values():
+            if _named(type(value)) == calls.TRANSFORMER:
+                calls.watch(value, self._trusted)
+
     def _in_place(self, value: Any, step: Step, slot: Slot) -> Iterator[str]:
         kind = type(value)
         if callable(value) and (found := self._callable(value, slot)) is not None:
             yield f"{step} is {found}"
         if isinstance(value, type) or is_function(value) or self._is_trusted(kind):
             return
-        if _tells_methods(slot) and (_is_array(value) or _top(kind) in TABLES):
+        if _tells_methods(slot) and (_is_array(value) or is_table(kind)):
             yield f"{step} is a {_named(kind)} in the place of the name of a method"
-        columns = step.name == "[2]" and _is_array(value) and value.ndim == 1  # of a ColumnTransformer
+        if _is_array(value) and _named(kind) != "numpy.ndarray" and slot.attribute not in RECORDS:
+            # Compiled code computes with all of its numbers; who looks at them sees those that it does not hide.
+            yield f"{step} is a {_named(kind)} in the place of an array"
+        # Of a ColumnTransformer.
+        columns = step.name == "[2]" and (_is_array(value) or _is_index(value)) and value.ndim == 1
         asked = slot.of_sklearn and ESTIMATORS.search(slot.attribute) is not None and not columns
         if asked and _only_looks_like_an_estimator(value):
             yield f"{step} is a {_named(kind)} in the place of an estimator"
@@ -160,7 +177,7 @@ class _Walk:
         """May objects of this class be in a model at all?"""
         if kind not in self._kinds:
             named = _named(kind)
-            known = kind in DATA or kind in CONTAINERS or kind is slice or named in HOLDERS or _top(kind) in TABLES
+            known = kind in DATA or kind in CONTAINERS or kind is slice or named in HOLDERS or is_table(kind)
             self._kinds[kind] = (
                 known
                 or self._is_trusted(kind)
@@ -193,8 +210,12 @@ class _Walk:
 
     def _attributes(self, value: Any, step: Step) -> Iterator[str]:
         own, kind = _own(value), type(value)
-        if isinstance(value, CONTAINERS) or not own or kind.__module__.startswith("pandas"):
+        if isinstance(value, CONTAINERS) or not own or is_shared(value):
             return
+        if is_table(kind):
+            for name in OWN_OF_TABLES:
+                if type(own.get(name)) is dict:
+                    own[name].clear()  # answers that the file may have put there, and that can be made again
         if "memory" in own and own["memory"] is not None and hasattr(kind, "fit"):
             own["memory"] = None  # a folder of pickles, which only fitting would use
         read = own.get("input", "content") if kind.__module__ == "sklearn.feature_extraction.text" else "content"
@@ -205,6 +226,8 @@ class _Walk:
                 if name not in DESCRIBING or not (entry is None or type(entry) is str):
                     yield f"{step} says of itself what it is ({name[:60]})"
                 continue
+            if is_table(kind) and name in calls.METHODS.split():
+                yield f"{step} has a {name} of its own"
             hidden = isinstance(name, str) and inspect.getattr_static(kind, name, None)
             if not hidden:
                 continue
@@ -278,6 +301,7 @@ def _parts(value: Any) -> Iterator[tuple[str, Any, str | None]]:
         return
     if _top(type(value)) == "pandas":
         yield from _columns(value)
+        yield from ((f".{name}", entry, str(name)) for name, entry in _own(value).items() if name not in OWN_OF_TABLES)
         return
     for name, entry in _own(value).items():
         yield f".{name}", entry, str(name)
@@ -328,6 +352,8 @@ def _only_looks_like_an_estimator(value: Any) -> bool:
     kind = type(value)
     if _top(kind) in ("sklearn", "imblearn"):
         return False
+    if is_table(kind):
+        return True  # what it does when it is asked, its file may have said
     return not hasattr(kind, "get_params") and any(hasattr(kind, name) for name in ("fit", *ANSWERS))
 
 
@@ -368,6 +394,11 @@ def _entries(array: Any) -> list[Any]:
 def _is_array(value: Any) -> bool:
     numpy: Any = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_index(value: Any) -> bool:
+    pandas: Any = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.Index)
 
 
 def _named(kind: type) -> str:
