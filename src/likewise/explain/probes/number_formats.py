@@ -10,7 +10,7 @@ import numpy as np
 from likewise.contracts.comparison import Pair
 from likewise.contracts.data import Array
 from likewise.contracts.report import Place
-from likewise.explain import experiment, trace
+from likewise.explain import experiment, infinities, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import Change, Effect
 from likewise.models.onnx import widen
@@ -86,7 +86,7 @@ def _not_finite(case: Case, side: str, rows: dict[str, Array]) -> Explained | No
     healed = Effect(anywhere, case.required.failing)
     told = f"the {side} answers NaN or Inf in '{output}' on {healed.told}, the {other} a number"
     proto = case.editable(side)
-    origin = None if proto is None else trace.origin(case, side, proto, np.flatnonzero(anywhere))
+    origin = None if proto is None else infinities.origin(case, side, proto, np.flatnonzero(anywhere))
     if proto is None or origin is None:
         place = Place(output if side == "candidate" else f"{output} of the reference", side=side, outputs=(output,))
         remedy = f"Look at what the {side} does with these rows before it is compared"

@@ -17,7 +17,7 @@ from likewise.contracts.data import Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import counted
 from likewise.data.cells import listed, with_columns
-from likewise.explain import experiment, rounding, trace
+from likewise.explain import experiment, infinities, rounding, trace
 from likewise.explain.case import DOUBLE, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import Change, Effect, Trial
 from likewise.explain.first_wrong_step import step_of
@@ -417,7 +417,9 @@ def _overflow(wide: Wide, cure: Cure) -> Place | None:
             broken |= ~finite.reshape(len(finite), -1).all(axis=1)
     rows = np.flatnonzero(broken & cure.effect.covered)
     shown = len(rows) > 0
-    origin = trace.origin(wide.case, "candidate", wide.proto, rows if shown else np.flatnonzero(cure.effect.covered))
+    origin = infinities.origin(
+        wide.case, "candidate", wide.proto, rows if shown else np.flatnonzero(cure.effect.covered)
+    )
     if origin is None:
         return None
     # An infinity may go under before the end, where something is divided by it; or it is there only if one looks.

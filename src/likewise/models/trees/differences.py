@@ -341,8 +341,7 @@ class Differences:
         """
         if not self.column.any():
             return {}
-        found = self._order_of(self.split)
-        if found:
+        if found := self._order_of(self.split):
             return found
         tree = self.ours.tree[self.alignment.reference]
         found = self._order_of(self.split & np.isin(tree, tree[self.column]))
@@ -351,8 +350,7 @@ class Differences:
 
     def _order_of(self, pairs: Array) -> dict[int, int]:
         ours = self.ours.column[self.alignment.reference[pairs]]
-        theirs = self.theirs.column[self.alignment.candidate[pairs]]
-        both = np.unique(np.stack([ours, theirs]), axis=1).T.tolist()
+        both = np.unique(np.stack([ours, self.theirs.column[self.alignment.candidate[pairs]]]), axis=1).T.tolist()
         found = dict(both)
         return found if len(found) == len(both) == len(set(found.values())) else {}
 
