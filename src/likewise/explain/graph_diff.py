@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MOST_DIFFERING = 12
 """If they differ in more ways than this, the graphs are not one with a fault: another training, precision or layout."""
 
+FEW = 3
+"""So many places are one fault; where there are more, they may be another way to write the same."""
+
 ALIKE = 0.5
 """Names or order tell what stands for what if they do so of this part of the nodes."""
 
@@ -151,8 +154,12 @@ def found(case: Case) -> Found | None:
         return None
     few = written is not None and len(written.places) <= MOST_DIFFERING
     result = _proven(case, known, written) if written is not None and few else None
-    both = _simplified(case, graph, known) if result is None else None
+    scattered = result is not None and len(result.culprits) > FEW
+    both = _simplified(case, graph, known) if result is None or scattered else None
     simple = None if both is None else diffed(*both, outputs)
+    if scattered and simple is not None and len(simple.places) <= FEW:
+        # A normalisation that one exporter merges differs in every layer; merged in both, what is left is the fault.
+        return _proven(case, known, simple) or result
     # What differs alike in many places may be an optimiser's doing.
     left = [diff for diff in (None if few else written, simple) if diff is not None]
     for diff in sorted(left, key=lambda diff: len(diff.places)):

@@ -6,6 +6,7 @@ the graph: a layout, a label, a length that was frozen, a layer in training mode
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 
 from likewise.contracts.models import Kind
 from likewise.explain.case import Case
-from likewise.explain.splice import Culprit
+from likewise.explain.splice import Beside, Culprit
 from likewise.models.onnx import edits
 from likewise.models.onnx.inside import Opened
 from likewise.models.onnx.walk import RANDOM
@@ -32,6 +33,8 @@ BOUNDING = {"Clip", "Min", "Max"}
 
 MASKING = {"Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Where", "Floor", "Bernoulli", "Dropout"}
 """What makes of thrown dice whether something is kept: a dropout, where noise is added as it is."""
+
+QUANTISED = re.compile("Quantize|Integer|QLinear|QGemm")
 
 NORMALISING = {"BatchNormalization", "InstanceNormalization"}
 
@@ -62,7 +65,9 @@ def purpose(case: Case, culprit: Culprit) -> str | None:
         return "training-mode" if yours & NORMALISING else "batch-dependence"
     if _of_fixed_length(both.candidate, ours) and "ReduceMean" in yours:
         return "shape-specialization"
-    return _at_the_rim(case, both.candidate, ours, graft.tensor) if graft.how == "bypassed" else None
+    if graft.how == "bypassed":
+        return _at_the_rim(case, both.candidate, ours, graft.tensor)
+    return "wrong-wiring" if _read_otherwise(both, ours, theirs) else None
 
 
 def as_missing(culprit: Culprit) -> Culprit:
@@ -81,6 +86,21 @@ def as_missing(culprit: Culprit) -> Culprit:
             return culprit
         between |= dict.fromkeys(both.twin.computing_in(cone))
     return Culprit(replace(graft, how="inserted", others=tuple(between)), both) if between else culprit
+
+
+def is_about_integers(culprit: Culprit) -> bool:
+    """Is any node of the candidate's part one that a quantiser writes? What is missing is missing in floats too."""
+    graft, graph = culprit.graft, culprit.beside.candidate
+    nodes = [graph.node(index) for index in graft.nodes]
+    return graft.how not in ("inserted", "appended") and any(QUANTISED.search(node.op_type) for node in nodes)
+
+
+def only_moves(culprit: Culprit) -> bool:
+    """Is it about how numbers lie, as another exporter writes it, and about none of them?"""
+    sides = (culprit.beside.candidate, culprit.graft.nodes), (culprit.beside.twin, culprit.graft.others)
+    missing = culprit.graft.how in ("inserted", "appended")
+    looked_at = sides[1:] if missing else sides
+    return all(graph.node(index).op_type in LAYOUT | SHAPES for graph, nodes in looked_at for index in nodes)
 
 
 def frozen(graph: Opened, tensor: str) -> str:
@@ -106,6 +126,16 @@ def _part(graph: Opened, nodes: Sequence[int], tensor: str, known: Collection[st
     given = {name for name in known if name != tensor and name in graph.makers}
     cone = graph.computing_in(graph.cone(tensor, given)) if tensor in graph.makers else ()
     return cone if len(nodes) <= len(cone) <= MOST_NODES else tuple(nodes)
+
+
+def _read_otherwise(both: Beside, ours: Sequence[int], theirs: Sequence[int]) -> bool:
+    """Does each of two parts read something that both graphs have and the other one does not?"""
+    mine = {name for index in ours for name in both.candidate.reads[index]}
+    yours = {name for index in theirs for name in both.twin.reads[index]}
+    known = {other: name for name, others in both.equal.items() for other in others}
+    shared = set(known.values())
+    held, wanted = mine & shared, {known[name] for name in yours if name in known}
+    return bool(held - wanted) and bool(wanted - held)
 
 
 def _across_rows(case: Case, graph: Opened, part: Sequence[int]) -> bool:

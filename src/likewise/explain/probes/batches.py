@@ -13,17 +13,16 @@ from likewise.compare.call import Side
 from likewise.compare.call import answers as asked
 from likewise.compare.differences import is_numeric, rows_of
 from likewise.compare.observe import rows_beyond
-from likewise.compare.variations.axes import Axis, at_length, axes_of
 from likewise.contracts.comparison import Mismatch, Pair
 from likewise.contracts.data import Array, Batch, Tensors
 from likewise.contracts.report import Place
 from likewise.contracts.verdict import Outcome, counted
-from likewise.data.columns import ArrayColumns
 from likewise.errors import LikewiseError
 from likewise.explain import answers, experiment, trace
 from likewise.explain.case import Case, Explained, Fix, made_once, probe, rows_agreeing
 from likewise.explain.experiment import ENOUGH, Effect, Trial
 from likewise.explain.features import fed_sides
+from likewise.explain.sizes import LARGEST, numbers_in, sizes_told
 from likewise.models.onnx import edits
 
 ROWS = 192
@@ -34,12 +33,6 @@ FEWEST = 8
 
 SIZES = (1, 2, 3, 4, 8, 32)
 """Batch sizes tried, beside all rows at once."""
-
-LARGEST, MOST_SIZES = 512, 12
-"""The largest batch size or length that is tried where the graph itself names it, and how many of those."""
-
-ROWS_OF_A_LENGTH = 32
-"""Rows that are given other lengths."""
 
 NOISE = 1e-5
 """Sums of other lengths are made in another order: so much of the largest value may change."""
@@ -114,50 +107,6 @@ def positions(case: Case) -> Explained | None:
     )
 
 
-def _lengths_plausible(case: Case) -> bool:
-    if case.sample is None or case.candidate is None or not isinstance(case.sample.batch.inputs, ArrayColumns):
-        return False
-    suites = case.verdict.suites
-    elsewhere = any(s.kind == "shape" and s.blocks and s.outcome is Outcome.FAIL for s in suites)
-    return bool((case.sample.failing.any() or elsewhere) and _axes(case))
-
-
-@probe("shape-specialization", when=_lengths_plausible, needs_answers=False)
-def lengths(case: Case) -> Explained | None:
-    """Give both models inputs of other lengths, and see where they agree; of one step order and sums tell nothing."""
-    batch = Trial.few(case, ROWS_OF_A_LENGTH).batch
-    for axis in _axes(case):
-        near = sorted(range(2, 2 * axis.length), key=lambda size: abs(size - axis.length))[:MOST_SIZES]
-        sizes = dict.fromkeys((*near[:3], axis.length // 2, *_numbers_in(case, lengths=True)[:MOST_SIZES], *near))
-        agreed = {size: _agree(case, at_length(batch, axis, size, from_others=True)) for size in sizes if size > 1}
-        right = [size for size, agrees in agreed.items() if agrees is True]
-        wrong = [size for size, agrees in agreed.items() if agrees is False]
-        if len(right) == 1 and len(wrong) >= 2:
-            name, number = axis.places[0]
-            return Explained(
-                "shape-specialization",
-                Place(name, (f"axis {number}", f"right only at length {right[0]}"), columns=(name,)),
-                f"with inputs of length {right[0]} both models agree; at lengths {_sizes(wrong)} they do not (this "
-                f"data has {axis.length})",
-                "Do not make Python numbers of shapes in forward (int(x.shape[1]), len(x)); export again, or deploy "
-                f"it for length {right[0]} only",
-                simplicity=1,
-            )
-    return None
-
-
-def _axes(case: Case) -> tuple[Axis, ...]:
-    return axes_of(case.side("candidate").feed, case.required.batch)
-
-
-def _agree(case: Case, batch: Batch) -> bool | None:
-    """Do both models agree on these rows? A candidate that refuses them does not; None if the reference does."""
-    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
-    if ours is None:
-        return None
-    return theirs is not None and bool(case.agreeing(batch, ours, theirs).all())
-
-
 def _declared(case: Case) -> Iterator[Explained]:
     """It says itself that it takes one size only, and was found right at that."""
     size = case.comparison.fixed_batch
@@ -181,7 +130,7 @@ def _refused(case: Case) -> Iterator[Explained]:
     sides = None if first is None or not first.stacked or len(first) < 3 else fed_sides(case, first)
     if first is None or sides is None:
         return
-    sizes = sorted({size for size in (*range(1, 9), *_numbers_in(case)[:MOST_SIZES]) if size <= len(first)})
+    sizes = sorted({size for size in (*range(1, 9), *numbers_in(case)) if size <= len(first)})
     tried = {size: _answered_like(case, *sides, first.slice(0, size)) for size in sizes}
     right = [size for size, told in tried.items() if told == ""]
     other = {size: told for size, told in tried.items() if told}
@@ -191,7 +140,7 @@ def _refused(case: Case) -> Iterator[Explained]:
         yield Explained(
             "fixed-batch",
             _place(f"batch size {right[0]}", _node_in(case, said)),
-            f"the candidate answers batches of {right[0]} like the reference, and not {_sizes(list(other))}: {said}",
+            f"the candidate answers batches of {right[0]} like the reference, and not {sizes_told([*other])}: {said}",
             f"{DYNAMIC}, or call it with {counted(right[0], 'rows')}: --batch-size {right[0]} --fixed-batch",
             simplicity=1,
             fixes=_left_free(case, right[0]),
@@ -225,21 +174,21 @@ def _other_sizes(case: Case) -> Iterator[Explained]:
     failed = {check.batch_size for check in case.verdict.checks if check.outcome is Outcome.FAIL}
     wrong = sorted(size for size in failed if size is not None)
     right = [entry.size for entry in facts if entry.size not in (*refusing, *wrong)]
-    told = _sizes(right) or ("no size" if case.comparison.rows_beyond else "the size of the main run")
+    told = sizes_told(right) or ("no size" if case.comparison.rows_beyond else "the size of the main run")
     if refusing:
         said = _shortened(next(iter(refusing.values())))
         lone = len(right) == 1
         yield Explained(
             "fixed-batch" if lone else "shape-specialization",
-            _place(f"batch size {_sizes(right if lone else list(refusing))}", _node_in(case, said)),
-            f"the candidate agrees at {told} and not at {_sizes(list(refusing))}: {said}",
+            _place(f"batch size {sizes_told(right if lone else list(refusing))}", _node_in(case, said)),
+            f"the candidate agrees at {told} and not at {sizes_told(list(refusing))}: {said}",
             DYNAMIC,
             simplicity=1,
             fixes=_left_free(case, right[0]) if lone else (),
         )
     elif wrong and not experiment.answers_vary(case, "candidate"):
         evidence = f"the candidate answers like the reference at {told}, and the same rows differently at "
-        yield _sized(case, "candidate", right, max(wrong), f"{evidence}{_sizes(wrong)}")
+        yield _sized(case, "candidate", right, max(wrong), f"{evidence}{sizes_told(wrong)}")
 
 
 def _neighbours(case: Case) -> Iterator[Explained]:
@@ -275,7 +224,7 @@ def _dependent(trial: Trial, side: str, whole: Tensors, alone: Mapping[int, Tens
     if moved and cured:
         effect = effects[cured[0]]
         rows, other = "row" if cured == [1] else "rows", "reference" if side == "candidate" else "candidate"
-        told = f"asked {_sizes(cured)} {rows} at a time, the {side} agrees with the {other} on {effect.told}"
+        told = f"asked {sizes_told(cured)} {rows} at a time, the {side} agrees with the {other} on {effect.told}"
         found = _sized(case, side, cured, len(trial), told)
         yield replace(found, covered=trial.mask(effect.covered), share=effect.share)
     elif moved and (side == "reference" or _ranged(case) is None):
@@ -284,8 +233,8 @@ def _dependent(trial: Trial, side: str, whole: Tensors, alone: Mapping[int, Tens
         yield Explained(
             "batch-dependence",
             _place("batch size", _coupled(case), side),
-            f"the {side} answers {effect.told} differently when they are asked {_sizes(moved)} at a time; an answer "
-            "should depend on its own row alone",
+            f"the {side} answers {effect.told} differently when they are asked {sizes_told(moved)} at a time; an "
+            "answer should depend on its own row alone",
             LOOK_FOR,
             covered=trial.mask(effect.covered),
             share=effect.share,
@@ -302,7 +251,7 @@ def _sized(case: Case, side: str, right: Sequence[int], wrong: int, evidence: st
     lone = side == "candidate" and len(right) == 1 and ranged is None and not _by_neighbours(case, wrong)
     return Explained(
         "shape-specialization" if lone else "batch-dependence",
-        Place(f"batch size {_sizes(right)}", ("the only one it is right at",))
+        Place(f"batch size {sizes_told(right)}", ("the only one it is right at",))
         if lone
         else _place(f"batch size {wrong}", ranged or _coupled(case), side),
         evidence,
@@ -388,28 +337,9 @@ def _node_in(case: Case, said: str) -> Place | None:
     return trace.place_of(nodes[0]) if nodes else None
 
 
-def _numbers_in(case: Case, *, lengths: bool = False) -> list[int]:
-    """Sizes that are written into the graph: of shapes that it makes, and of constants that it adds.
-
-    A length may be any number of a constant or of its shape; a batch size is a whole one, or that of a first axis.
-    """
-    proto = case.graph()
-    found: set[int] = set()
-    for array in () if proto is None else edits.constants(proto.graph).values():
-        if array.dtype.kind in ("if" if lengths else "i") and 0 < array.size <= 8:
-            found.update(int(v) for v in array.reshape(-1) if 1 < v <= LARGEST and float(v).is_integer())
-        axes = array.shape if lengths else array.shape[:1] if array.ndim > 1 else ()
-        found.update(size for size in axes if 1 < size <= LARGEST)
-    return sorted(found)
-
-
 def _shortened(said: str) -> str:
     """The beginning of what a runtime says."""
     return said if len(said) <= 300 else said[:299] + "…"
-
-
-def _sizes(sizes: Sequence[int]) -> str:
-    return ", ".join(str(size) for size in sorted(set(sizes)))
 
 
 @probe(
@@ -497,4 +427,4 @@ def _tells(put_back: Sequence[Pair], effect: Effect, *, by_rule: bool) -> bool:
     return different >= FREE_ORDER * count and effect.share >= 0.99
 
 
-EXTENSIONS = (batches, positions, lengths, row_order)
+EXTENSIONS = (batches, positions, row_order)

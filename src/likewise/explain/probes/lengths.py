@@ -1,26 +1,33 @@
-"""A length of the example that was written into the graph, where every sample has lengths of its own.
+"""A length of the example that was written into the graph, which other lengths have come to since.
 
-A number of the candidate is replaced by the length that a sample has in one of its axes: what heals this sample with
-its length, and the others with theirs, was the length of the example.
+Rows are given other lengths, until both models agree at one of them. Where every sample has lengths of its own, a
+number of the candidate is replaced by the length that a sample has in one of its axes: what heals this sample with its
+length, and the others with theirs, was the length of the example.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from likewise.contracts.data import Array, Batch, Tensors
+from likewise.compare.variations.axes import Axis, at_length, axes_of
+from likewise.contracts.data import Batch, Tensors
+from likewise.contracts.report import Place
+from likewise.contracts.verdict import Outcome
+from likewise.data.columns import ArrayColumns
 from likewise.explain import experiment, trace
 from likewise.explain.case import ELSEWHERE, Case, Explained, probe
+from likewise.explain.experiment import Change, Trial
+from likewise.explain.sizes import MOST, numbers_in, sizes_told
 from likewise.models.onnx import edits
 from likewise.models.onnx.inside import Constant, constants
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-Axis = tuple[str, int]
+ROWS = 32
+"""Rows that are given other lengths."""
 
 MOST_NUMBERS = 32
 """Different numbers of a graph that are tried."""
@@ -32,6 +39,68 @@ REMEDY = (
     "Do not make Python numbers of shapes in forward (int(x.shape[0]), len(x)): compute with x.shape as a tensor, or "
     "use what needs no length (mean instead of a sum that is divided), and export again"
 )
+
+
+def _plausible(case: Case) -> bool:
+    if case.sample is None or case.candidate is None or not isinstance(case.sample.batch.inputs, ArrayColumns):
+        return False
+    suites = case.verdict.suites
+    elsewhere = any(s.kind == "shape" and s.blocks and s.outcome is Outcome.FAIL for s in suites)
+    return bool((case.sample.failing.any() or elsewhere) and _axes(case))
+
+
+@probe("shape-specialization", when=_plausible, needs_answers=False)
+def other_lengths(case: Case) -> Explained | None:
+    """Give both models inputs of other lengths, and see where they agree; of one step order and sums tell nothing."""
+    batch = Trial.few(case, ROWS).batch
+    for axis in _axes(case):
+        near = sorted(range(2, 2 * axis.length), key=lambda size: abs(size - axis.length))[:MOST]
+        sizes = dict.fromkeys((*near[:3], axis.length // 2, *numbers_in(case, lengths=True), *near))
+        agreed = {size: _agree(case, at_length(batch, axis, size, from_others=True)) for size in sizes if size > 1}
+        right = [size for size, agrees in agreed.items() if agrees is True]
+        wrong = [size for size, agrees in agreed.items() if agrees is False]
+        # What only longer inputs have, such as padding, shorter ones do without: that is no length of an example.
+        if len(right) != 1 or len(wrong) < 2 or min(wrong) > right[0]:
+            continue
+        name, number = axis.places[0]
+        nodes, told = _written(case, right[0], axis.length)
+        return Explained(
+            "shape-specialization",
+            Place(name, (f"axis {number}", f"right only at length {right[0]}", *told), columns=(name,), nodes=nodes),
+            f"with inputs of length {right[0]} both models agree; at lengths {sizes_told(wrong)} they do not (this "
+            f"data has {axis.length})",
+            f"{REMEDY}, or deploy it for length {right[0]} only",
+            simplicity=1,
+        )
+    return None
+
+
+def _axes(case: Case) -> tuple[Axis, ...]:
+    return axes_of(case.side("candidate").feed, case.required.batch)
+
+
+def _agree(case: Case, batch: Batch) -> bool | None:
+    """Do both models agree on these rows? A candidate that refuses them does not; None if the reference does."""
+    ours, theirs = case.ask("reference", batch), case.ask("candidate", batch)
+    if ours is None:
+        return None
+    return theirs is not None and bool(case.agreeing(batch, ours, theirs).all())
+
+
+def _written(case: Case, length: int, instead: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The nodes that take the length, or the place of the last step, as a number; and that in words."""
+    proto = case.editable()
+    numbers = {} if proto is None else _whole_numbers(proto)
+    for value in (length, length - 1):
+        used = numbers.get(float(value), [])
+        if proto is None or not used:
+            continue
+        target = _with_number(proto, used, value - length + instead)
+        effect = experiment.run(case, Change(target=target))
+        if effect is not None and effect.explains:
+            place = trace.place_of(*{entry.node: proto.graph.node[entry.node] for entry in used}.values())
+            return place.nodes, (f"{value} in {place}",)
+    return (), ()
 
 
 @probe(
@@ -71,7 +140,7 @@ def frozen_length(case: Case) -> Explained | None:
     return None
 
 
-def _lengths(case: Case, batch: Batch) -> dict[Axis, int]:
+def _lengths(case: Case, batch: Batch) -> dict[tuple[str, int], int]:
     """How long the inputs of the candidate are for a sample."""
     fed = case.fed("candidate", batch)
     return {(name, axis): length for name, array in fed.items() for axis, length in enumerate(array.shape)}
@@ -91,16 +160,16 @@ def _whole_numbers(proto: ModelProto) -> dict[float, list[Constant]]:
 
 def _agrees(case: Case, proto: ModelProto, used: list[Constant], length: int, batch: Batch, reference: Tensors) -> bool:
     """Does a sample agree with this length in the place of the number?"""
-    target = edits.copied(proto)
-    for tensor, values in _stored(used).items():
-        edits.set_constant(target.graph, tensor, np.full_like(values, length))
-    with case.opened("candidate", target=target) as side:
+    with case.opened("candidate", target=_with_number(proto, used, length)) as side:
         given = None if side is None else case.ask(side, batch)
     return given is not None and bool(case.agreeing(batch, reference, given).all())
 
 
-def _stored(used: list[Constant]) -> Mapping[str, Array]:
-    return {constant.tensor: constant.values for constant in used}
+def _with_number(proto: ModelProto, used: list[Constant], number: int) -> ModelProto:
+    target = edits.copied(proto)
+    for constant in used:
+        edits.set_constant(target.graph, constant.tensor, np.full_like(constant.values, number))
+    return target
 
 
-EXTENSION = frozen_length
+EXTENSIONS = (other_lengths, frozen_length)

@@ -104,6 +104,7 @@ def nodes(case: Case) -> Explained | None:
 
 @probe(
     "quantization",
+    "model-part-dropped",
     when=lambda case: (
         case.graph() is not None
         and case.framework("reference") in ("onnx", "torch")
@@ -119,6 +120,8 @@ def quantized_nodes(case: Case) -> Explained | None:
         return None
     told = _explained(case, *found)
     nodes = _nodes(found[0])
+    if not any(map(parts.is_about_integers, found[0])):
+        return told
     if len(nodes) > SHOWN and len(multiplied := [node for node in nodes if node.op_type in INTEGER]) == 1:
         # What quantises around one product is written with it.
         place = trace.place_of(*multiplied)
@@ -183,7 +186,9 @@ def _explained(case: Case, culprits: Sequence[Culprit], effect: Effect, *, whole
     """What was put right, by the cause of the first; `whole`: the graphs differ in nothing else."""
     culprits = [parts.as_missing(culprit) for culprit in culprits]
     told = [_told(case, culprit) for culprit in culprits]
-    cause, _, remedy = told[0]
+    # How numbers lie is written by every exporter in its own way.
+    main = next((place for place, culprit in enumerate(culprits) if not parts.only_moves(culprit)), 0)
+    cause, _, remedy = told[main]
     if cause == "weight-corruption" and not any(map(partial(_learnt, case), culprits[0].differing)):
         cause = "operator-attribute"  # a table that was computed when it was exported
     elif cause in STRUCTURE and _in_one_place(culprits, told):

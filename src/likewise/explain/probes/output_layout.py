@@ -57,6 +57,9 @@ POOLINGS: tuple[tuple[str, Callable[..., Array]], ...] = (
 )
 """What becomes of an axis at the end of a model."""
 
+UNNAMED = re.compile(r"output(\.\d+)?")
+"""What an output is called that the reference does not name."""
+
 LAYOUT = "Export the output in the reference's layout"
 
 
@@ -460,7 +463,7 @@ def output_names(case: Case) -> Explained | None:
     return effect.explained(
         "output-mapping",
         Place(
-            ", ".join(name for name, _ in held),
+            ", ".join(given if UNNAMED.fullmatch(name) else name for name, given in held),
             ("swapped" if swapped else "; ".join(f"{name} is given as {given}" for name, given in held),),
             outputs=tuple(given for _, given in held),
         ),

@@ -258,11 +258,11 @@ def left_out(reference: ModelProto, candidate: ModelProto, sites: Iterable[Site]
     kept = {name_before(name) for node in candidate.graph.node for name in node.output if node.op_type in CUTTING}
     found: dict[str, Ends | None] = {}
     for site in sites:
-        # Of an operator on integers only what it gives has a name.
-        name = next((name for name in map(name_before, [site.tensor, *sorted(site.integers)]) if name in made), None)
-        if name is None:
+        # Of an operator on integers only what it gives has a name; a pool hands integers on under another.
+        named = [name for name in map(name_before, [site.tensor, *sorted(site.integers)]) if name in made]
+        if not named:
             continue
-        beside = [made[name], *readers.get(name, ())]
+        beside = [node for name in named for node in (made[name], *readers.get(name, ()))]
         gone = [node for node in beside if node.op_type in CUTTING and node.output[0] not in kept]
         found[site.tensor] = _cut_off(gone[0], stored) if gone else None
     return found
