@@ -118,7 +118,7 @@ def _counts(case: Case) -> list[int]:
 def _cause(estimator: Any, name: str) -> str:
     if name not in COUNTING and any(kind.__name__ in TEXT for kind in type(estimator).__mro__):
         return "tokenizer"
-    if name in PUTTING_TOGETHER:
+    if name in ("weights", "voting"):
         return "aggregation"
     return "operator-semantics" if hasattr(estimator, "predict") else "preprocessing-differs"
 

@@ -43,6 +43,9 @@ MOST = 0.8
 SHOWN = 3
 """Weights, columns and steps that are named."""
 
+MOST_DECIMALS = 4
+"""With more decimals than this, numbers are written in full."""
+
 SAME_FACTOR = 1e-4
 """How far weights may be from a multiple of others."""
 
@@ -75,6 +78,7 @@ UNCHANGED = Remedy(again="Export again from this reference, and check the export
     "input-layout",
     "wrong-wiring",
     "quantization",
+    "precision-reduction",
     when=lambda case: bool(case.comparison.lineage) or case.native("reference") is not None,
     needs_answers=False,
 )
@@ -83,7 +87,7 @@ def other_weights(case: Case) -> Iterator[Explained]:
     failing = case.sample is not None and bool(case.sample.failing.any())
     found = weights(case) if failing else None
     if found is not None and found.differences:
-        known = (look(case, found) for look in (_other_epsilon, _other_channels, _exchanged))
+        known = (look(case, found) for look in (_other_epsilon, _other_channels, _exchanged, _rounded_off))
         told = list(shown(case, [claim for claim in known if claim is not None]))
         tables = inside.tables_of(case.native("reference"))
         trained = found.stale and not all(entry.name in tables for entry in found.differences)
@@ -197,6 +201,32 @@ def _exchanged(case: Case, found: Weights) -> Claim | None:
         UNCHANGED,
         put_back(case, found.differences),
     )
+
+
+def _rounded_off(case: Case, found: Weights) -> Claim | None:
+    """Numbers written with fewer decimals than they have, as for a table or in a text file."""
+    sides = [(entry.constant.values, entry.match.expected) for entry in found.differences]
+    if any(held.shape != wanted.shape or held.dtype.kind != "f" for held, wanted in sides):
+        return None
+    for digits in range(MOST_DECIMALS + 1):
+        rounded = ((held, np.round(wanted.astype(np.float64), digits)) for held, wanted in sides)
+        if all(np.allclose(held, wanted, rtol=SAME_FACTOR / 10, atol=0) for held, wanted in rounded):
+            names = listed([entry.name for entry in found.differences], SHOWN)
+            return Claim(
+                "precision-reduction",
+                Place(names, path=_step(found.differences), tensors=_tensors(found.differences)),
+                f"{names} hold the reference's numbers rounded to {digits} decimals; with the reference's put into the "
+                f"graph, {HEALED} agree",
+                Remedy(again="Export again from this reference, and write its numbers in full where they are copied"),
+                put_back(case, found.differences),
+            )
+    return None
+
+
+def _step(differences: Sequence[Difference]) -> str:
+    """The step that all of them belong to; empty where there are several."""
+    steps = {entry.parameter.step for entry in differences if entry.parameter is not None}
+    return steps.pop() if len(steps) == 1 else ""
 
 
 def _home(found: Weights, entry: Difference) -> str:
