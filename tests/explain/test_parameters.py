@@ -91,7 +91,7 @@ def test_a_count_in_a_member_is_named_with_its_path(rows):
     other = copy.deepcopy(model)
     other.estimators_[1]["model"].n_neighbors = 2
     best = top(model, exported(other, rows), rows)
-    assert (best.cause, best.path) == ("aggregation", "near__model")
+    assert (best.cause, best.path) == ("operator-semantics", "near__model")
     assert "n_neighbors=2 instead of n_neighbors=4" in best.culprit
 
 

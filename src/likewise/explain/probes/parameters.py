@@ -50,6 +50,8 @@ FITTING = {
 }
 """Parameters that are looked up while answering and change no answer of a fitted model."""
 
+VOTES = frozenset(("weights", "voting"))
+
 PUTTING_TOGETHER = ("weights", "voting", "n_neighbors")
 """Parameters by which an estimator says how much each of several counts."""
 
@@ -96,7 +98,7 @@ def passed_over(case: Case) -> Explained | None:
     )
     told = f"{now} instead of {was}"
     return effect.explained(
-        _cause(estimator, given[0][0]),
+        _cause(estimator, [name for name, _ in given]),
         Place(path or kind, (told,), path=path),
         f"with {told} in {' '.join(filter(None, (kind, path)))} the reference answers like the candidate on "
         f"{effect.told}",
@@ -115,10 +117,10 @@ def _counts(case: Case) -> list[int]:
     return sorted({array.item() for array in stored.values() if array.dtype.kind == "i" and array.size == 1})
 
 
-def _cause(estimator: Any, name: str) -> str:
-    if name not in COUNTING and any(kind.__name__ in TEXT for kind in type(estimator).__mro__):
+def _cause(estimator: Any, names: Sequence[str]) -> str:
+    if names[0] not in COUNTING and any(kind.__name__ in TEXT for kind in type(estimator).__mro__):
         return "tokenizer"
-    if name in ("weights", "voting"):
+    if not VOTES.isdisjoint(names):
         return "aggregation"
     return "operator-semantics" if hasattr(estimator, "predict") else "preprocessing-differs"
 
