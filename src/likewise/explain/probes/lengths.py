@@ -56,7 +56,8 @@ def other_lengths(case: Case) -> Explained | None:
     for axis in _axes(case):
         near = sorted(range(2, 2 * axis.length), key=lambda size: abs(size - axis.length))[:MOST]
         sizes = dict.fromkeys((*near[:3], axis.length // 2, *numbers_in(case, lengths=True), *near))
-        agreed = {size: _agree(case, at_length(batch, axis, size, from_others=True)) for size in sizes if size > 1}
+        tried = experiment.searching(case, [size for size in sizes if size > 1], patience=PATIENCE)
+        agreed = {size: _agree(case, at_length(batch, axis, size, from_others=True)) for size in tried}
         right = [size for size, agrees in agreed.items() if agrees is True]
         wrong = [size for size, agrees in agreed.items() if agrees is False]
         # What only longer inputs have, such as padding, shorter ones do without: that is no length of an example.
