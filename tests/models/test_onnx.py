@@ -357,6 +357,15 @@ def test_the_evaluator_of_the_standard_is_given_no_graph_that_opens_images(depth
         standard.evaluator(proto)
 
 
+def test_the_evaluator_of_the_standard_changes_no_language_of_the_process():
+    """A locale is set for the whole process, and for good: numbers would be written with commas after that."""
+    words = [helper.make_node("StringNormalizer", ["w"], ["lower"], case_change_action="LOWER", locale="C")]
+    given, made = (helper.make_tensor_value_info(name, TensorProto.STRING, ["n"]) for name in ("w", "lower"))
+    proto = helper.make_model(helper.make_graph(words, "words", [given], [made]), ir_version=9)
+    with pytest.raises(UntrustedModelError, match="language of the whole process"):
+        standard.evaluator(proto)
+
+
 def test_no_other_operator_of_the_evaluator_asks_another_library():
     """What a version of onnx to come hands on to others shows up here."""
     home = Path(onnx.reference.__file__).parent

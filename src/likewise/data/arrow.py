@@ -5,9 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from likewise.contracts.data import Array
+from likewise.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+KNOWN = ("arrow.", "pandas.")
+"""How extension types are called that Arrow and pandas themselves define."""
 
 FEW_TEXTS = 4_096
 """Texts that are made one by one: what makes equal ones once takes longer to import than so many to be made."""
@@ -26,6 +30,32 @@ def series_to_arrow(series: Any) -> pa.Array | None:
         return None
 
 
+def without_foreign(table: pa.Table) -> pa.Table:
+    """The table with what it stores in the place of types that other packages define: their code would read it."""
+    import pyarrow as pa
+
+    for place, field in enumerate(table.schema):
+        if isinstance(field.type, pa.BaseExtensionType) and not field.type.extension_name.startswith(KNOWN):
+            column = table.column(place)
+            stored = pa.chunked_array([chunk.storage for chunk in column.chunks], type=field.type.storage_type)
+            table = table.set_column(place, field.with_type(field.type.storage_type).remove_metadata(), stored)
+        elif _holds_foreign(field.type):
+            raise DataError(
+                f"column {field.name!r} holds values of a type that another package defines ({field.type})",
+                remedy="Write it with types of Arrow's own",
+            )
+    return table
+
+
+def _holds_foreign(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        return not kind.extension_name.startswith(KNOWN) or _holds_foreign(kind.storage_type)
+    inner = [kind.value_type] if pa.types.is_dictionary(kind) else [kind.field(i).type for i in range(kind.num_fields)]
+    return any(map(_holds_foreign, inner))
+
+
 def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
     """An Arrow column as numpy.
 
@@ -41,7 +71,15 @@ def arrow_to_array(column: pa.ChunkedArray | pa.Array) -> Array:
     if isinstance(kind, pa.BaseExtensionType):
         stored = pa.chunked_array([chunk.storage for chunk in _chunks(column)], type=kind.storage_type)
         array = arrow_to_array(stored)
-        return array.reshape(len(column), *kind.shape) if isinstance(kind, pa.FixedShapeTensorType) else array
+        if not isinstance(kind, pa.FixedShapeTensorType):
+            return array
+        if kind.permutation not in (None, sorted(kind.permutation or ())):
+            # Readers do not agree on the order that is meant.
+            raise DataError(
+                f"a column holds tensors whose axes are stored in another order than they have ({kind})",
+                remedy="Write them as they lie in memory, without a permutation",
+            )
+        return array.reshape(len(column), *kind.shape)
     if pa.types.is_dictionary(kind):
         # Not by to_numpy(): on a chunked dictionary it puts a value in the place of a null.
         return arrow_to_array(decoded(column))

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from likewise.contracts.data import Array, Columns
-from likewise.data.arrow import arrow_to_array, series_to_arrow, without_views
+from likewise.data.arrow import arrow_to_array, series_to_arrow, without_foreign, without_views
 from likewise.data.noted import believed, index_columns
 from likewise.errors import DataError
 
@@ -242,7 +242,7 @@ class ArrowColumns(_LazyColumns):
             names = [name for name in table.column_names if name not in index and not _STRAY_INDEX.fullmatch(name)]
             table = table.select([*names, *index])
         super().__init__(names, cache)
-        self._table = table
+        self._table = without_foreign(table)
         self._reachable = frozenset(table.column_names)
 
     @property

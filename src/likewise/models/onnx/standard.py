@@ -14,9 +14,11 @@ from likewise.models.onnx.walk import every_node
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-REFUSED = ("ImageDecoder",)
-"""Operators that it hands on to other libraries: to Pillow, which for some images starts programs. All others of
-`onnx.reference` are numpy."""
+REFUSED = {
+    "ImageDecoder": "have the image opened by a library that starts other programs",
+    "StringNormalizer": "change the language of the whole process, for good",
+}
+"""Operators with which it does more than compute, by Pillow and by `locale`. All others are numpy."""
 
 
 def evaluator(proto: ModelProto) -> Any:
@@ -27,8 +29,8 @@ def evaluator(proto: ModelProto) -> Any:
     if found is not None:
         raise UntrustedModelError(
             f"onnx's reference evaluator is not given a graph with {found.op_type} ({found.name!r}), reached or not: "
-            "it would have the image opened by a library that starts other programs",
-            remedy="Leave out runtime=reference, and decode images before the graph",
+            f"it would {REFUSED[found.op_type]}",
+            remedy="Leave out runtime=reference, or do before the graph what that operator does",
         )
     return ReferenceEvaluator(describe.whole(proto))
 

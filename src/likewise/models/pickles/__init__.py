@@ -30,6 +30,9 @@ from likewise.models.pickles.streams import ArrayOnDisk, decompressed
 __all__ = ["Gate", "known", "known_to_build", "load", "read", "refusal", "refuse_what_no_model_holds"]
 
 _MOST_NAMES_SHOWN = 20
+DEEPEST = 500
+"""Tuples within each other that a key may be made of."""
+
 SHARING = frozenset(("numpy.core.numeric._frombuffer", "numpy._core.numeric._frombuffer", "pyarrow.lib.py_buffer"))
 """What makes an array of memory that is there already."""
 
@@ -139,6 +142,18 @@ if TYPE_CHECKING:
     _Unpickler: Any
 else:
     _Unpickler = pickle._Unpickler  # the one in C cannot be asked about calls
+
+
+def _require_shallow(keys: Sequence[Any]) -> None:
+    """An error for tuples within tuples without end: Python hashes one within the other, and has no end of its own."""
+    waiting, seen = [(key, 0) for key in keys if isinstance(key, tuple | frozenset)], set[int]()
+    while waiting:
+        value, depth = waiting.pop()
+        if depth > DEEPEST:
+            raise pickle.UnpicklingError(f"a key of more than {DEEPEST} tuples within each other")
+        if id(value) not in seen:
+            seen.add(id(value))
+            waiting += [(entry, depth + 1) for entry in value if isinstance(entry, tuple | frozenset)]
 
 
 class Reader(_Unpickler):  # type: ignore[misc]
@@ -277,6 +292,8 @@ class Reader(_Unpickler):  # type: ignore[misc]
 
     def _extend(self, kind: tuple[type, ...], method: str, items: Sequence[Any]) -> None:
         target = self.stack[-1]
+        if isinstance(target, deque) and any(isinstance(item, deque) for item in items):
+            raise pickle.UnpicklingError("a deque within a deque")  # Python frees one within the other
         if isinstance(target, kind) and id(target) not in self._gate.held:
             getattr(type(target), method)(target, items)
         elif not isinstance(target, Inert):
@@ -306,6 +323,7 @@ class Reader(_Unpickler):  # type: ignore[misc]
     def _hashed(self, keys: Sequence[Any]) -> Sequence[Any]:
         """Keys that may be hashed and compared, which objects do as their class says: data, and what is trusted."""
         gate = self._gate
+        _require_shallow(keys)
         others = (key for key in keys if type(key) is not str and not gate.trusts(rights.identity(type(key))))
         if gate.open or given.inert(*others):
             return keys

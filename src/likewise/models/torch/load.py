@@ -80,6 +80,7 @@ def _refuse_what_runs(path: str) -> None:
     try:
         reader = torch._C.PyTorchFileReader(path)
         records = reader.get_all_records()
+        scripts.require_exact(records)
         found = {f"compiled code ({name})" for name in records if name.startswith("data/aotinductor/")}
         for name in records:
             if name.startswith("models/"):
@@ -222,6 +223,10 @@ def _members(path: str) -> set[str]:
     with _readable(path) as archive:
         names = [name.partition("/")[2] for name in archive.namelist()]
         known: set[str] = set()
+        try:
+            scripts.require_exact(name for name in names if name)
+        except ValueError as error:
+            raise _told_twice(path, str(error)) from error
         for name in names:
             # As torch finds them: whatever the case of their letters.
             plain = posixpath.normpath(name.replace("\\", "/")).lower()

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ast
 import io
 import pickle
+import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 FORBIDDEN = re.compile(
@@ -30,8 +31,27 @@ CLASSES = re.compile(r"torch\.classes\.(?!(?:quantized|rnn|xnnpack)\b)\w+(?:\.\w
 OWN = re.compile(r"__torch__(?:\.\w+)+")
 """How a class of the archive is named in its source and its pickles."""
 
+OPEN = ("code", "data", "extra", ".data", "models")
+"""Folders of an archive in which records are called after classes, weights and what users add."""
+
 CASTS = ("unchecked_cast", "uninitialized")
 """What says of a value that it is of another type, which nothing holds against it where that is a class."""
+
+
+def require_exact(names: Iterable[str]) -> None:
+    """A `ValueError` for a record that torch finds by its name and others do not, as it looks for no case of letters.
+
+    Below a folder that it asks for, classes and files may be called as they like; `extra` is what users add.
+    """
+    for name in names:
+        first, _, rest = name.partition("/")
+        _, dot, suffix = name.rpartition(".")
+        folder = first != first.lower() or "\\" in name or posixpath.normpath(name) != name.rstrip("/")
+        if folder or (dot and first != "extra" and "/" not in suffix and suffix != suffix.lower()):
+            raise ValueError(f"a record called {name!r}, which torch takes for {name.lower()!r}")
+        # The files of modules are found by the names of classes, those of weights by numbers.
+        if first not in OPEN and rest != rest.lower():
+            raise ValueError(f"a record called {name!r}, which torch takes for {name.lower()!r}")
 
 
 def forbidden(operator: str) -> bool:
@@ -49,6 +69,7 @@ def suspicious(path: str) -> set[str]:
     reader = torch._C.PyTorchFileReader(path)  # the loader's own: two readers may see two archives in one file
     if "model.json" in (records := reader.get_all_records()):
         raise ValueError("it is of a form whose source may lie anywhere in it")
+    require_exact(records)
     found: set[str] = set()
     classes: dict[str, dict[str, str]] = {}
     for name in records:
