@@ -223,16 +223,16 @@ def _members(path: str) -> set[str]:
     with _readable(path) as archive:
         names = [name.partition("/")[2] for name in archive.namelist()]
         known: set[str] = set()
-        try:
-            scripts.require_exact(name for name in names if name)
-        except ValueError as error:
-            raise _told_twice(path, str(error)) from error
         for name in names:
             # As torch finds them: whatever the case of their letters.
             plain = posixpath.normpath(name.replace("\\", "/")).lower()
             if name and plain in known:
                 raise _told_twice(path, f"{name!r} stands twice in it")
             known.add(plain)
+        try:
+            scripts.require_exact(name for name in names if name)
+        except ValueError as error:
+            raise _told_twice(path, str(error)) from error
         for name in archive.namelist():
             if name.endswith(("/data.pkl", "/constants.pkl")) and _behind(archive.read(name)):
                 raise _told_twice(path, f"something stands behind what is pickled in {name!r}")
