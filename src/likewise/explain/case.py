@@ -7,6 +7,7 @@ rows agree then. What a probe found comes back as `Explained`. Every call of a m
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 CODE = "python"
 """The framework of a function, or of code that builds a model."""
+
+UNNAMED = re.compile(r"output(\.\d+)?")
+"""What an output is called that a model does not name."""
 
 NAMED = 20
 """Rows of a diagnosis that are named."""

@@ -5,7 +5,6 @@ Explaining reads a verdict and never changes it. What could not be tested in tim
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from likewise.explain import facts, locate, remedies
 from likewise.explain.case import (
     MEMORY,
     OUT_OF_TIME,
+    UNNAMED,
     Case,
     Explained,
     OutOfTimeError,
@@ -80,9 +80,6 @@ ALL = 0.98
 
 SHOWN = 5
 """Diagnoses that are told."""
-
-UNNAMED = re.compile(r"output(\.\d+)?")
-"""What an output is called that the model does not name."""
 
 
 @dataclass(frozen=True, slots=True)

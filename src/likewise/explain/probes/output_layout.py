@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from likewise.contracts.report import Place
 from likewise.contracts.verdict import counted
 from likewise.errors import LikewiseError
 from likewise.explain import answers
-from likewise.explain.case import Case, Explained, Fix, Remedy, probe
+from likewise.explain.case import UNNAMED, Case, Explained, Fix, Remedy, probe
 from likewise.explain.experiment import FEW, Effect, Trial
 from likewise.explain.features import fed_sides
 from likewise.models.onnx import edits, rewrites
@@ -45,9 +44,6 @@ ALIKE = 0.9
 CODES = frozenset({"row-count", "missing-output", "extra-output", "nothing-paired", "classes"})
 """What keeps outputs from being put side by side."""
 
-UNNAMED = re.compile(r"output(\.\d+)?")
-"""What an output is called that has no name."""
-
 POOLINGS: tuple[tuple[str, Callable[..., Array]], ...] = (
     ("last step", partial(np.take, indices=-1)),
     ("first step", partial(np.take, indices=0)),
@@ -56,9 +52,6 @@ POOLINGS: tuple[tuple[str, Callable[..., Array]], ...] = (
     ("largest", np.max),
 )
 """What becomes of an axis at the end of a model."""
-
-UNNAMED = re.compile(r"output(\.\d+)?")
-"""What an output is called that the reference does not name."""
 
 LAYOUT = "Export the output in the reference's layout"
 
